@@ -43,7 +43,7 @@ std::size_t value_of(const std::string& answer, const std::string& name) {
 
 }  // namespace
 
-DescriptorMessage ask_agent(const std::string& path, const std::string& request) {
+DescriptorMessage ask_agent(const std::string& path, const std::string& request, const std::vector<int>& descriptors) {
   const Descriptor socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
   sockaddr_un address = {};
   address.sun_family = AF_UNIX;
@@ -54,7 +54,7 @@ DescriptorMessage ask_agent(const std::string& path, const std::string& request)
     ask_failed(is_gone ? ErrorCode::PeerLost : ErrorCode::System, path,
                is_gone ? "it is gone" : std::string("cannot connect: ") + strerror(errno));
   }
-  const bool is_sent = send_with_descriptors(socket.get(), request, {});
+  const bool is_sent = send_with_descriptors(socket.get(), request, descriptors);
   if (is_sent && !wait_for_answer(socket.get(), Clock::now() + kAnswerWithin)) {
     ask_failed(ErrorCode::Timeout, path, "no answer in 5 s (is the agent stopped?)");
   }

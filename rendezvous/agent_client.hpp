@@ -13,12 +13,25 @@
 //                                                         memory, with a second one of memory to take the tensors of:
 //                                                         `layout` is kKeptVersion of kept/arena.hpp, `go_on` and
 //                                                         `step` are those of the plan (kept/kept_core.hpp)
+//                                                      {...,"kept":1,"wait":1}: ask again in a moment
+//
+// The rest is about the group of all ranks of a job on one node that runs under --keep-memory, in which a new process
+// can take the place of a worker that was killed. An answer has nothing but the version, unless it says so.
+//
+//     {"version":1,"ask":"await","incarnation":"..."}  with a descriptor of the group's memory: from rank 0, once the
+//                                                         start is over, so that a worker that is killed from now on
+//                                                         can have a successor
+//     {"version":1,"ask":"forgo","incarnation":"..."}  none can have one in this round: the job does what a new process
+//                                                         cannot repeat
+//     {"version":1,"ask":"group","incarnation":"..."}  -> {"version":1}, and the descriptor of the group's memory
+//     {"version":1,"ask":"arrived","incarnation":"..."}   from a successor that has taken its place
 //     anything else                                    -> {"version":1,"error":"..."}
 #pragma once
 
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "rendezvous/base/descriptor_message.hpp"
 
@@ -28,7 +41,8 @@ inline constexpr int kAgentSocketVersion = 1;
 
 // Blocks until the answer is there. Throws Error, with code PeerLost if nobody listens at `path`, and Timeout if no
 // answer comes within five seconds.
-DescriptorMessage ask_agent(const std::string& path, const std::string& request);
+DescriptorMessage ask_agent(const std::string& path, const std::string& request,
+                            const std::vector<int>& descriptors = {});
 
 // Return a member of an answer; nothing if there is none of this name and kind.
 std::optional<std::int64_t> number_in(const std::string& answer, const std::string& name);

@@ -46,6 +46,10 @@ inline constexpr char kLivenessWord[] = "DDPRUN_LIVENESS_WORD";
 inline constexpr char kAgentSocket[] = "DDPRUN_AGENT_SOCKET";
 // "1": the agent keeps memory of its workers (--keep-memory). Unset: it does not.
 inline constexpr char kKeptMemory[] = "DDPRUN_KEPT_MEMORY";
+// "1": this process takes the place of a worker that was killed, while the others of its round run on. Else unset.
+inline constexpr char kSuccessor[] = "DDPRUN_SUCCESSOR";
+// A session whose name begins like this only compares what ranks have kept, and ends then: nobody succeeds in it.
+inline constexpr char kComparingSession[] = "ddprun.keep";
 
 // MASTER_PORT as ddprun set it. A worker that finds another one in MASTER_PORT has chosen it, so the launcher's store
 // is not there, whatever TORCHELASTIC_USE_AGENT_STORE says. ddp::spawn sets it for the processes it starts.

@@ -41,7 +41,8 @@ Position CheckpointFile::read(Parameters& parameters, ddp::AdamW& optimizer) con
   try {
     for (Parameter& p : parameters) file.read(p.name, {p.value.data(), p.value.size()}, p.shape);
     optimizer.load_state_dict(file);
-    return {std::stoi(file.metadata("step").value()), std::stoll(file.metadata("sequences").value())};
+    const int step = std::stoi(file.metadata("step").value());
+    return {step, std::stoll(file.metadata("sequences").value()), step};
   } catch (const std::exception& e) {
     throw Failure(path + ": cannot be continued from (" + e.what() + "): move it away to start from scratch");
   }

@@ -26,6 +26,7 @@ namespace train {
 struct Position {
   int step = 0;                // number of steps done
   std::int64_t sequences = 0;  // number of sequences read by all workers together: the position in the data
+  int began_at = 0;            // step of the checkpoint with which this job began
 };
 
 struct CheckpointFile {

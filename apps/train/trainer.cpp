@@ -31,7 +31,7 @@ class Trainer {
 
  private:
   ddp::Kept keep_or_start(const ddp::Session& session);
-  Position start(int restart_count);
+  Position start(int restart_count, bool goes_on);
   Position open_files(int restart_count);
   std::vector<Bytes> next_windows();
   void take_step();
@@ -107,12 +107,17 @@ Trainer::Trainer(const Options& options, const Corpus& corpus, const ddp::Sessio
       optimizer_(make_optimizer(gpt_.parameters(), options.weight_decay)),
       kept_(keep_or_start(session)),
       model_(world_, ddp_parameters(gpt_.parameters())) {
+  // All ranks have the same parameters now. Broadcast the rest of what the next step depends on. A process that goes on
+  // where another was has it already, but the start makes the same calls in each: see docs/recovery.md.
+  Position first = position_;
+  world_.broadcast({&first.began_at, 1});
+  if (first.began_at > 0) {  // an optimizer without a step has the same state everywhere
+    world_.broadcast({&first.sequences, 1});
+    for (const ddp::OptimizerTensor& state : optimizer_.tensors()) world_.broadcast(state.buffer);
+  }
   if (kept_.found()) return;
-  // All ranks have the same parameters now. Broadcast the rest of what the next step depends on.
-  world_.broadcast({&position_.step, 1});
-  if (position_.step == 0) return;  // an optimizer without a step has the same state everywhere
-  world_.broadcast({&position_.sequences, 1});
-  for (const ddp::OptimizerTensor& state : optimizer_.tensors()) world_.broadcast(state.buffer);
+  position_ = first;
+  position_.step = first.began_at;
 }
 
 // With --keep, moves the model and its optimizer's state to memory that outlives this process. If an
@@ -128,21 +133,19 @@ ddp::Kept Trainer::keep_or_start(const ddp::Session& session) {
     kept = ddp::Kept(session, optimizer_, {"train", {ddp::part_of_record(position_)}, moved});
     report_.line("kept memory: %s", kept.recovered().c_str());
   }
-  if (!kept.found()) {
-    position_ = start(session.restart_count());
-  } else if (world_.rank() == 0 && !options_.log.empty()) {
-    report_.open_log(options_.log, "a");
-  }
+  const Position first = start(session.restart_count(), kept.found());
+  if (!kept.found()) position_ = first;
   return kept;
 }
 
 // Only rank 0 accesses files. It sends the problem it finds to every rank, so that all continue or
 // all stop.
-Position Trainer::start(int restart_count) {
+Position Trainer::start(int restart_count, bool goes_on) {
   Position position;
   std::string problem;
   try {
-    if (world_.rank() == 0) position = open_files(restart_count);
+    if (world_.rank() == 0 && !goes_on) position = open_files(restart_count);
+    if (world_.rank() == 0 && goes_on && !options_.log.empty()) report_.open_log(options_.log, "a");
   } catch (const std::exception& e) {
     problem = e.what();
   }
@@ -179,10 +182,14 @@ void Trainer::run() {
                options_.shape.heads, options_.shape.width, options_.shape.context, gpt_.parameter_count());
   report_.line("job: %d workers, %d sequences a step, %d for each", world_.size(), options_.global_batch,
                options_.global_batch / world_.size());
-  if (!kept_.found()) validate();
   report_.begin(position_.step);
-  while (position_.step < options_.steps) {
+  while (true) {
     kept_.step();  // all before this is done, whatever happens now
+    if (position_.step == position_.began_at) {
+      validate();
+      report_.begin(position_.step);
+    }
+    if (position_.step >= options_.steps) break;
     take_step();
     ddp::progress(position_.step);  // for `ddprun ps`
     report_.step(position_.step, loss_);

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <exception>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
@@ -242,6 +243,14 @@ void message_free(ddp_backend_message* message) {
   });
 }
 
+// Returns the numbers in the job of the group's ranks.
+std::vector<std::int32_t> numbers_of_ranks(const ddp_backend_group_config& config) {
+  std::vector<std::int32_t> numbers(static_cast<std::size_t>(config.size));
+  std::iota(numbers.begin(), numbers.end(), 0);
+  if (config.job_ranks != nullptr) numbers.assign(config.job_ranks, config.job_ranks + config.size);
+  return numbers;
+}
+
 // Returns zeros for std::free().
 void* ordinary_memory(std::size_t bytes) {
   const std::size_t whole_lines = (bytes / kLine + 1) * kLine;
@@ -303,18 +312,15 @@ ddp_backend_group* make_host_group(const ddp_backend_group_config& config, const
                                    AfterDeath after_death) {
   const auto size = static_cast<std::uint32_t>(config.size);
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(config.init_timeout_ms);
-  std::vector<std::int32_t> job_ranks;
-  for (int rank = 0; rank < config.size; ++rank)
-    job_ranks.push_back(config.job_ranks != nullptr ? config.job_ranks[rank] : rank);
   SegmentPlan plan = plan_segment(size, usual_ring_bytes(), ddp_backend_group::live_groups());
   if (after_death == AfterDeath::AwaitSuccessor) plan.log_bytes = kLogBytes;
   Formation formed = form(config, place, plan, deadline);
   Met& met = formed.met;
   const auto own = std::find(met.ranks.begin(), met.ranks.end(), static_cast<std::uint32_t>(config.rank));
   const auto own_place = static_cast<std::uint32_t>(own - met.ranks.begin());
-  auto group = std::make_unique<ddp_backend_group>(std::move(met.segment), own_place, std::move(met.ranks),
-                                                   std::move(job_ranks), local_world_size(), std::move(formed.others),
-                                                   std::move(met.alarm), std::move(formed.numa));
+  auto group = std::make_unique<ddp_backend_group>(
+      std::move(met.segment), own_place, std::move(met.ranks), numbers_of_ranks(config), local_world_size(),
+      std::move(formed.others), std::move(met.alarm), std::move(formed.numa));
   group->watch(std::move(met.lifelines), std::move(met.own_lifeline));
   group->link(Notes(config.store, deadline));
   return group.release();
@@ -330,6 +336,29 @@ ddp_backend_group* make_successor(rendezvous::Descriptor segment, std::uint32_t 
   group->watch({}, {});
   return group.release();
 }
+
+ddp_backend_status create_awaiting(const ddp_backend_group_config& config, ddp_backend_group** out,
+                                   ddp_backend_error* error) {
+  return guarded(error, [&] { *out = make_host_group(config, own_place(), AfterDeath::AwaitSuccessor); });
+}
+
+ddp_backend_status create_successor(rendezvous::Descriptor segment, const ddp_backend_group_config& config,
+                                    ddp_backend_group** out, ddp_backend_error* error) {
+  return guarded(error, [&] {
+    *out = make_successor(std::move(segment), static_cast<std::uint32_t>(config.rank), Position{},
+                          numbers_of_ranks(config));
+  });
+}
+
+bool awaits_successors(const ddp_backend_group& group) { return group.logged != nullptr; }
+
+bool keeps_start(const ddp_backend_group& group) {
+  return group.logged != nullptr && group.membership.segment().header().start_is_lost == 0;
+}
+
+void leave(const ddp_backend_group& group) { group.membership.leave(); }
+
+int memory_descriptor(const ddp_backend_group& group) { return group.membership.segment().descriptor(); }
 
 ddp_backend_status catch_up(ddp_backend_group* group, const Position& position, ddp_backend_error* error) {
   return guarded(error, [&] { group->logged->catch_up(position); });

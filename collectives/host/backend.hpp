@@ -32,6 +32,23 @@ ddp_backend_group* make_host_group(const ddp_backend_group_config& config, const
 ddp_backend_group* make_successor(rendezvous::Descriptor segment, std::uint32_t rank, const Position& position,
                                   std::vector<std::int32_t> job_ranks);
 
+// Do so as the table's group_create does, for a process whose group is that of `config`. The first process of a rank
+// makes a group that awaits successors, if all ranks share memory; else one as the table makes.
+ddp_backend_status create_awaiting(const ddp_backend_group_config& config, ddp_backend_group** out,
+                                   ddp_backend_error* error);
+// A later process repeats the start: make_successor() with Position{}.
+ddp_backend_status create_successor(rendezvous::Descriptor segment, const ddp_backend_group_config& config,
+                                    ddp_backend_group** out, ddp_backend_error* error);
+
+bool awaits_successors(const ddp_backend_group& group);
+// Returns whether a process can repeat what came before the first mark, once that is passed.
+bool keeps_start(const ddp_backend_group& group);
+// Returns the descriptor of the group's memory, which is the group's.
+int memory_descriptor(const ddp_backend_group& group);
+
+// Tells the other ranks that this one takes part no more, as the end of the group does.
+void leave(const ddp_backend_group& group);
+
 // Has a successor that was made with Position{} go on where the dead process was, once it has made the calls that its
 // predecessor made before its first mark. mark() comes next.
 ddp_backend_status catch_up(ddp_backend_group* group, const Position& position, ddp_backend_error* error);

@@ -76,7 +76,10 @@ class Agent {
         update_timer_(io_),
         local_(io_, config, host_, incarnation_, guarded, out_.log,
                {.workers = [this] { return processes_.running_workers(); },
-                .local_rank_of = [this](const std::string& id) { return processes_.local_rank_of(id); }}) {}
+                .local_rank_of = [this](const std::string& id) { return processes_.local_rank_of(id); },
+                .awaited = [this] { driver_.handle(SuccessorsAwaited{}); },
+                .forgone = [this] { driver_.handle(SuccessorsForgone{}); },
+                .arrived = [this](int local_rank) { driver_.handle(SuccessorArrived{local_rank}); }}) {}
 
   int run() {
     wait_for_signals();
@@ -121,10 +124,14 @@ class Agent {
     if (signal == SIGUSR1 || signal == SIGUSR2 || signal == SIGWINCH) processes_.pass_on(signal);
   }
 
-  void on_process(const AgentEvent& event) {
-    const auto* exited = std::get_if<WorkerExited>(&event);
-    if (std::holds_alternative<WorkerDying>(event) || (exited != nullptr && !exited->status.success())) {
+  void on_process(AgentEvent event) {
+    if (auto* dying = std::get_if<WorkerDying>(&event)) {
       local_.note_failure();
+      dying->may_be_succeeded = local_.may_be_succeeded(dying->local_rank);
+    }
+    if (auto* exited = std::get_if<WorkerExited>(&event); exited != nullptr && !exited->status.success()) {
+      local_.note_failure();
+      exited->may_be_succeeded = local_.may_be_succeeded(exited->local_rank);
     }
     driver_.handle(event);
   }
@@ -171,6 +178,13 @@ class Agent {
     local_.begin_round(core_.state(), assignment);
     processes_.start(std::move(assignment), local_.socket());
   }
+
+  void carry_out(const StartSuccessor& action) {
+    const std::string what = local_.begin_succession(action.local_rank);
+    out_.log.info("kept_memory", what, action.local_rank);  // one node: its ranks are its local ranks
+    processes_.start_successor(action.local_rank);
+  }
+  void carry_out(const KillWorker& action) { processes_.kill_worker(action.local_rank); }
 
   // A worker that is within an update of its kept memory finishes it first, so that some worker's memory is whole.
   void carry_out(const SignalWorkers& action) {

@@ -205,6 +205,8 @@ std::optional<TimePoint> AgentCore::wake_at() const {
   consider(kill_at());
   for (const Worker& worker : workers_) {
     if (may_kill()) consider(worker.leftovers_until);
+    if (phase_ == Phase::Running && worker.succession && !worker.succession->is_late)
+      consider(worker.succession->until);
   }
   if (is_coordinators() && deadman_) consider(last_step_ + lost_after_ / kBeatsPerLife);
   if (phase_ == Phase::Left || !started_ || is_coordinators()) return soonest;
@@ -305,6 +307,7 @@ void AgentCore::begin_round(int round) {
   state_.failures.clear();  // mutant: old_failures
   state_.stopped_because.clear();
   killed_by_keeper_.clear();
+  awaits_successors_ = forgoes_successors_ = false;
 }
 
 void AgentCore::run(const Directive& directive) {
@@ -369,6 +372,8 @@ WorkerFailure* AgentCore::failure_of(int local_rank) {
 }
 
 WorkerFailure& AgentCore::note_failure(int local_rank, rendezvous::WallTime time, const std::vector<int>& exiting) {
+  note_killed_before();
+  if (WorkerFailure* known = failure_of(local_rank)) return *known;
   const bool first = state_.failures.empty();
   WorkerFailure failure;
   failure.rank = assignment_.base_rank + local_rank;  // mutant: failure_rank
@@ -395,6 +400,8 @@ void AgentCore::set_status(WorkerFailure& failure, const rendezvous::ExitStatus&
 void AgentCore::on(const WorkerDying& event) {
   // In other phases the worker's end is awaited anyway, and WorkerExited decides whose doing it is.
   if (phase_ != Phase::Running || failure_of(event.local_rank) != nullptr) return;
+  // Its successor waits until its memory is freed.
+  if (event.may_be_succeeded && may_be_succeeded(event.local_rank, event.status)) return;
   set_status(note_failure(event.local_rank, event.time, event.exiting), event.status);
   report();  // the coordinator decides for all nodes at once
 }
@@ -402,6 +409,7 @@ void AgentCore::on(const WorkerDying& event) {
 void AgentCore::on(const WorkerExited& event) {
   Worker& worker = workers_.at(static_cast<std::size_t>(event.local_rank));
   DDP_CHECK(!worker.exited, event.local_rank);
+  if (event.may_be_succeeded && may_be_succeeded(event.local_rank, event.status)) return begin_succession(event);
   WorkerFailure* failure = failure_of(event.local_rank);
   const bool is_news = failure == nullptr;
   worker.exited = true;
@@ -409,9 +417,9 @@ void AgentCore::on(const WorkerExited& event) {
   worker.success = event.status.success() && is_news;          // a worker that was reported as dying has failed
   if (!worker.success) {
     if (is_news) failure = &note_failure(event.local_rank, event.time, event.exiting);
-    if (!event.status.success()) set_status(*failure, event.status);
-    failure->message = event.message;
-    failure->out_of_memory = event.out_of_memory;
+    if (!event.status.success() && !worker.succession) set_status(*failure, event.status);
+    if (!event.message.empty()) failure->message = event.message;
+    if (!event.out_of_memory.empty()) failure->out_of_memory = event.out_of_memory;
     note_killed();
   }
   if (phase_ != Phase::Killing) {
@@ -422,6 +430,100 @@ void AgentCore::on(const WorkerExited& event) {
     await_leftovers();
   } else if (!worker.success && is_news && phase_ == Phase::Running) {
     report();  // the coordinator decides for all nodes at once
+  }
+}
+
+// ---- Successors ----
+
+bool AgentCore::may_be_succeeded(int local_rank, const rendezvous::ExitStatus& status) const {
+  const auto& succession = workers_.at(static_cast<std::size_t>(local_rank)).succession;
+  const bool is_late = succession && succession->is_late;
+  const bool is_alone = config_.job.max_nodes == 1 && awaits_successors_;
+  const bool has_restarts = assignment_.restart_count + state_.successors < config_.job.max_restarts;
+  return status.signal != 0 && phase_ == Phase::Running && state_.failures.empty() && state_.stop_signal == 0 &&
+         is_alone && has_restarts && !is_late;
+}
+
+// The worker is not over: another process goes on as this worker.
+void AgentCore::begin_succession(const WorkerExited& event) {
+  Worker& worker = workers_[static_cast<std::size_t>(event.local_rank)];
+  ++state_.successors;
+  const TimePoint since = worker.succession ? worker.succession->since : now_;
+  const auto within = std::max<std::chrono::nanoseconds>(kSuccessorWithin, 3 * start_took_);
+  worker.succession = {event, since, now_ + std::chrono::duration_cast<TimePoint::duration>(within), false};
+  act(StartSuccessor{event.local_rank});
+}
+
+void AgentCore::on(const SuccessorStarted& event) {
+  workers_.at(static_cast<std::size_t>(event.local_rank)).pid = event.pid;
+  if (phase_ != Phase::Running) return act(KillWorker{event.local_rank});  // what came meanwhile did not reach it
+  if (suspended_) act(SuspendWorkers{});
+}
+
+void AgentCore::on(const SuccessorNeverStarted& event) {
+  WorkerExited exited;
+  exited.local_rank = event.local_rank;
+  exited.status.code = 1;
+  exited.message = "no process could be started in its place: " + event.why;
+  on(exited);
+}
+
+void AgentCore::on(const SuccessorArrived& event) {
+  Worker& worker = workers_.at(static_cast<std::size_t>(event.local_rank));
+  // A worker may say so at any time. Once something has failed, what it has reported stands.
+  if (!worker.succession || !state_.failures.empty()) return;
+  const auto took = std::chrono::duration_cast<milliseconds>(now_ - worker.succession->since);
+  act(LogLine{"rank " + std::to_string(assignment_.base_rank + event.local_rank) + " " +
+              describe(worker.succession->death.status) + ", and another process has taken its place " +
+              std::to_string(took.count()) + " ms later (" +
+              std::to_string(assignment_.restart_count + state_.successors) + " of " +
+              std::to_string(config_.job.max_restarts) + " restarts are used)"});
+  worker.succession.reset();
+  report();  // how many restarts are left
+}
+
+void AgentCore::on(const SuccessorsAwaited&) {
+  awaits_successors_ = !forgoes_successors_ && phase_ == Phase::Running;
+  start_took_ = now_ - workers_started_;
+}
+
+void AgentCore::on(const SuccessorsForgone&) {
+  forgoes_successors_ = true;
+  awaits_successors_ = false;
+}
+
+// Once anything fails, workers whose successors are on their way have failed, too, and before it.
+void AgentCore::note_killed_before() {
+  for (std::size_t i = 0; i < workers_.size(); ++i) {
+    Worker& worker = workers_[i];
+    if (!worker.succession || failure_of(static_cast<int>(i)) != nullptr) continue;
+    const WorkerExited& death = worker.succession->death;
+    const bool first = state_.failures.empty();
+    WorkerFailure failure;
+    failure.rank = assignment_.base_rank + static_cast<int>(i);
+    failure.local_rank = static_cast<int>(i);
+    failure.host = config_.host;
+    failure.pid = worker.pid;
+    failure.time = death.time;
+    failure.status = death.status;
+    failure.already_exiting = true;
+    failure.message = "the process that was to take its place had not got there";
+    failure.out_of_memory = death.out_of_memory;
+    if (first) workers_exiting_.insert(death.exiting.begin(), death.exiting.end());
+    state_.failures.push_back(std::move(failure));
+  }
+}
+
+void AgentCore::watch_successors() {
+  if (phase_ != Phase::Running) return;
+  for (std::size_t i = 0; i < workers_.size(); ++i) {
+    auto& succession = workers_[i].succession;
+    if (!succession || succession->is_late || now_ < succession->until) continue;
+    succession->is_late = true;
+    act(LogLine{"the process that was to take the place of rank " +
+                std::to_string(assignment_.base_rank + static_cast<int>(i)) + " has not got there within " +
+                in_seconds(now_ - succession->since) + ": killing it"});
+    act(KillWorker{static_cast<int>(i)});
   }
 }
 
@@ -456,7 +558,9 @@ void AgentCore::on(const AllGone& event) {
   for (WorkerFailure& failure : state_.failures) {
     const auto index = static_cast<std::size_t>(failure.local_rank);
     if (index >= event.words.size()) continue;
-    if (failure.message.empty()) failure.message = event.words[index].message;
+    const std::string& words = event.words[index].message;
+    if (failure.message.empty()) failure.message = words;
+    if (workers_[index].succession && !words.empty()) failure.message += ": " + words;  // its successor's
     failure.stderr_tail = event.words[index].stderr_tail;
     failure.error_record = event.words[index].error_record;
     failure.stderr_log = event.words[index].stderr_log;
@@ -574,6 +678,7 @@ void AgentCore::on(const Tick&) {
   if (deadline_ && now_ >= *deadline_) escalate();
   kill_leftovers();
   if (decision_until_ && now_ >= *decision_until_) decide_alone();
+  watch_successors();
   watch_lease();
   if (!is_coordinators() && phase_ != Phase::Left) watch_link();
 }

@@ -17,6 +17,11 @@
 // of the round, descendants included, is reaped or was found to be unkillable; a worker that dies after this node asked
 // it to end is never reported as a cause.
 //
+// A successor is a new process that takes the place of one worker that was killed by a signal, while the others run on
+// and do not notice (--keep-memory on one node). It is started if the driver says that it can be, nothing else has
+// failed, and restarts are left; it counts as one. If it ends in another way than by a signal, or does not get there in
+// time, the worker has failed, as it was killed.
+//
 // The lease: the coordinator counts a node as lost after lost_after of silence (its Directives carry the value), or
 // when a link that broke does not come back within kReconnectWindow; then the job goes on without the node. No worker
 // of this node may be left by then, so they are killed after two thirds of either time. It is counted from when this
@@ -63,6 +68,8 @@ inline constexpr std::chrono::seconds kLeftoverGrace{5};
 // A worker that exits with 126 or 127 within this time of its start never ran: these are the codes of a program, or of
 // a shared library, that is missing or cannot be executed.
 inline constexpr std::chrono::seconds kFirstSecond{1};
+// A successor has at least this time to take its place, or three times as long as the start of the round took.
+inline constexpr std::chrono::seconds kSuccessorWithin{30};
 // Time for the coordinator to answer a stop signal; after it this node acts alone.
 inline constexpr std::chrono::seconds kDecisionWithin{2};
 // From the end of the lease, when this agent kills the workers, until its keeper does because the agent does not run.
@@ -101,7 +108,8 @@ struct WorkerDying {     // a worker is certain to end like this; WorkerExited f
   int local_rank = 0;
   rendezvous::ExitStatus status;  // never a success: of those only WorkerExited comes
   rendezvous::WallTime time;
-  std::vector<int> exiting;  // as in WorkerExited
+  std::vector<int> exiting;       // as in WorkerExited
+  bool may_be_succeeded = false;  // as in WorkerExited
 };
 struct WorkerExited {
   int local_rank = 0;
@@ -110,8 +118,23 @@ struct WorkerExited {
   std::string message;             // why its program could not be executed, or which timer ended it; else empty
   std::vector<int> exiting;        // local ranks of other workers that are already exiting
   std::string out_of_memory = {};  // the evidence that it was killed for lack of memory; else empty
+  bool may_be_succeeded = false;   // what it has kept lets a new process go on where it was
 };
-struct WorkerWords {  // what a dead worker left, known once its streams are drained
+// Answers to StartSuccessor: one of the first two. The third comes when it is where the process before it was.
+struct SuccessorStarted {
+  int local_rank = 0;
+  int pid = 0;
+};
+struct SuccessorNeverStarted {
+  int local_rank = 0;
+  std::string why;
+};
+struct SuccessorArrived {
+  int local_rank = 0;
+};
+struct SuccessorsAwaited {};  // the start is over: workers of this round may have successors from now on
+struct SuccessorsForgone {};  // and never (again) in this round
+struct WorkerWords {          // what a dead worker left, known once its streams are drained
   std::string message = {};
   std::vector<std::string> stderr_tail = {};
   std::string error_record = {};
@@ -131,11 +154,18 @@ struct GuardianGone {};
 struct Tick {};
 using AgentEvent =
     std::variant<LinkUp, LinkDown, LinkFailed, LinkRefused, BeatArrived, DirectiveArrived, WorkersStarted, SpawnFailed,
-                 NeverStarted, WorkerDying, WorkerExited, AllGone, StopSignal, Suspend, Resume, GuardianGone, Tick>;
+                 NeverStarted, WorkerDying, WorkerExited, SuccessorStarted, SuccessorNeverStarted, SuccessorArrived,
+                 SuccessorsAwaited, SuccessorsForgone, AllGone, StopSignal, Suspend, Resume, GuardianGone, Tick>;
 
 // ---- actions ----
 struct StartWorkers {
   rendezvous::Assignment assignment;
+};
+struct StartSuccessor {  // of a worker that has exited; what that has left is to be killed
+  int local_rank = 0;
+};
+struct KillWorker {  // SIGKILL to one worker and what it has started
+  int local_rank = 0;
 };
 struct SignalWorkers {  // to the process group of each live worker
   int signal = 0;
@@ -166,9 +196,9 @@ struct Leave {
   rendezvous::Directive directive;  // why
   std::vector<int> unkillable;
 };
-using AgentAction =
-    std::variant<StartWorkers, SignalWorkers, SuspendWorkers, ResumeWorkers, KillDescendants, KillLeftovers,
-                 ClearDescendants, SendReport, SendHeartbeat, SetDeadman, Reconnect, LogLine, Leave>;
+using AgentAction = std::variant<StartWorkers, StartSuccessor, KillWorker, SignalWorkers, SuspendWorkers, ResumeWorkers,
+                                 KillDescendants, KillLeftovers, ClearDescendants, SendReport, SendHeartbeat,
+                                 SetDeadman, Reconnect, LogLine, Leave>;
 
 class AgentCore {
  public:
@@ -194,6 +224,11 @@ class AgentCore {
   void on(const NeverStarted& event);
   void on(const WorkerDying& event);
   void on(const WorkerExited& event);
+  void on(const SuccessorStarted& event);
+  void on(const SuccessorNeverStarted& event);
+  void on(const SuccessorArrived& event);
+  void on(const SuccessorsAwaited& event);
+  void on(const SuccessorsForgone& event);
   void on(const AllGone& event);
   void on(const StopSignal& event);
   void on(const Suspend& event);
@@ -208,6 +243,10 @@ class AgentCore {
   rendezvous::WorkerFailure* failure_of(int local_rank);
   void set_status(rendezvous::WorkerFailure& failure, const rendezvous::ExitStatus& status) const;
   rendezvous::WorkerFailure& note_failure(int local_rank, rendezvous::WallTime time, const std::vector<int>& exiting);
+  bool may_be_succeeded(int local_rank, const rendezvous::ExitStatus& status) const;
+  void begin_succession(const WorkerExited& event);
+  void note_killed_before();
+  void watch_successors();
   void skip_round(const rendezvous::Directive& directive);
   void stop(int signal);
   void kill();
@@ -248,6 +287,13 @@ class AgentCore {
     bool success = false;
     std::optional<TimePoint> leftovers_until = {};  // when what it left is killed, if that is to come
     std::chrono::milliseconds leftover_grace{0};    // the time that it has until then
+    // While a successor is on its way: how the process before it died, and when and why this one will count as failed.
+    struct Succession {
+      WorkerExited death;
+      TimePoint since, until;
+      bool is_late = false;
+    };
+    std::optional<Succession> succession = {};
   };
 
   AgentConfig config_;
@@ -257,6 +303,9 @@ class AgentCore {
   int assigned_round_ = 0;                     // the newest round whose workers this node was to run
   std::vector<Worker> workers_;                // by local rank
   TimePoint workers_started_;                  // when the newest round's workers began to run
+  bool awaits_successors_ = false;             // the start is over, and nothing was done that cannot be repeated
+  bool forgoes_successors_ = false;            // something was
+  std::chrono::nanoseconds start_took_{0};     // from the workers' start to its end
   std::set<int> workers_exiting_;              // local ranks that were exiting at the first failure
   std::set<int> exiting_when_told_;            // local ranks that were exiting when the stop came
   std::string killed_by_keeper_;               // why the keeper has killed the workers; empty: it has not

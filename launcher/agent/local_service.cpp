@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <ctime>
+#include <set>
 #include <utility>
 
 #include "rendezvous/agent_client.hpp"
@@ -55,7 +56,8 @@ LocalService::LocalService(rendezvous::asio::io_context& io, const LaunchConfig&
     page_ = std::make_unique<AgentPage>(config.workers);
     const std::string path = make_agent_socket_folder() + "/" + incarnation;
     guarded.remove_if_killed(path);
-    socket_ = std::make_unique<AgentSocket>(io, path, [this](const std::string& request) { return answer(request); });
+    socket_ = std::make_unique<AgentSocket>(io, path,
+                                            [this](rendezvous::DescriptorMessage& request) { return answer(request); });
   } catch (const rendezvous::Error& error) {
     log.info("local", std::string(error.what()) + "; `ddprun ps` does not show this job");
     if (kept_) log.warning("kept_memory", "--keep-memory has no effect: " + std::string(error.what()));
@@ -75,6 +77,7 @@ void LocalService::begin_round(const rendezvous::AgentState& state, const rendez
   copy_text(facts_.master_addr, assignment.master_addr);
   copy_text(facts_.epoch, state.epoch);
   plan_kept_memory(assignment);
+  group_.close();
   if (!page_) return;
   page_->clear_workers();
   page_->show(facts_);
@@ -106,6 +109,15 @@ void LocalService::plan_kept_memory(const rendezvous::Assignment& assignment) {
   }
 }
 
+bool LocalService::may_be_succeeded(int local_rank) const {
+  return kept_ && group_ && kept_->may_be_succeeded(local_rank);
+}
+
+std::string LocalService::begin_succession(int local_rank) {
+  failed_.reset();  // it was none
+  return kept_->begin_succession(local_rank);
+}
+
 bool LocalService::is_updating() const {
   if (!kept_) return false;
   const auto running = sources_.workers();
@@ -117,8 +129,8 @@ void LocalService::stop() {
   if (socket_) socket_->stop();
 }
 
-AgentSocket::Answer LocalService::answer(const std::string& request) {
-  const auto members = json_members(request);
+AgentSocket::Answer LocalService::answer(rendezvous::DescriptorMessage& request) {
+  const auto members = json_members(request.text);
   if (!members) return refusal("a request is one JSON object");
   const auto version = members->find("version");
   if (version == members->end() || version->second != JsonMembers::mapped_type(std::int64_t{kAgentSocketVersion})) {
@@ -127,12 +139,33 @@ AgentSocket::Answer LocalService::answer(const std::string& request) {
   }
   const std::string ask = text_of(*members, "ask");
   if (ask == "state") return {to_json(view())};
-  if (ask != "page" && ask != "keep") return refusal("nothing can be asked by this name: " + ask);
+  const std::set<std::string> of_workers = {"page", "keep", "await", "forgo", "group", "arrived"};
+  if (of_workers.count(ask) == 0) return refusal("nothing can be asked by this name: " + ask);
   const auto local_rank = sources_.local_rank_of(text_of(*members, "incarnation"));
   if (!local_rank) return refusal("no worker of this round has this incarnation");
   if (ask == "keep") return hand_out(*local_rank, *members);
-  return {JsonObject().number("version", kAgentSocketVersion).number("local_rank", *local_rank).str(),
-          {page_->node_memory(), page_->workers_memory()}};
+  return answer_worker(ask, *local_rank, request);
+}
+
+AgentSocket::Answer LocalService::answer_worker(const std::string& ask, int local_rank,
+                                                rendezvous::DescriptorMessage& request) {
+  JsonObject answer;
+  answer.number("version", kAgentSocketVersion);
+  if (ask == "page") {
+    return {answer.number("local_rank", local_rank).str(), {page_->node_memory(), page_->workers_memory()}};
+  }
+  if (ask == "group") {
+    if (!group_) return refusal("no group of this round awaits successors");
+    return {answer.str(), {group_.get()}};
+  }
+  if (ask == "await") {
+    if (request.descriptors.size() != 1) return refusal("a group's memory is one descriptor");
+    group_ = std::move(request.descriptors[0]);
+    sources_.awaited();
+  }
+  if (ask == "forgo") sources_.forgone();
+  if (ask == "arrived") sources_.arrived(local_rank);
+  return {answer.str()};
 }
 
 AgentSocket::Answer LocalService::hand_out(int local_rank, const JsonMembers& request) {
@@ -150,6 +183,7 @@ AgentSocket::Answer LocalService::hand_out(int local_rank, const JsonMembers& re
     return refusal(*why);
   }
   const auto& memory = std::get<KeptMemories::Handed>(handed);
+  if (memory.must_wait) return {answer.number("kept", 1).number("wait", 1).str()};
   if (memory.is_new) {
     log_.info("kept_memory",
               "rank " + std::to_string(rank) + " keeps memory \"" + name + "\"; " +

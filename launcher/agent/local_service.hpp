@@ -29,6 +29,9 @@ class LocalService {
   struct Sources {
     std::function<std::vector<WorkerView>()> workers;  // those that run: rank and pid
     std::function<std::optional<int>(const std::string& incarnation)> local_rank_of;
+    // What workers say about successors, see agent_client.hpp.
+    std::function<void()> awaited, forgone;
+    std::function<void(int local_rank)> arrived;
   };
 
   LocalService(rendezvous::asio::io_context& io, const LaunchConfig& config, const std::string& host,
@@ -42,12 +45,17 @@ class LocalService {
   // The workers of this round are about to start.
   void begin_round(const rendezvous::AgentState& state, const rendezvous::Assignment& assignment);
   void show(rendezvous::WorkersPhase phase);
+  // Returns whether a new process can take the place of a worker that was killed, while the others run on.
+  bool may_be_succeeded(int local_rank) const;
+  // One is about to start. Returns a sentence for the log about what it does.
+  std::string begin_succession(int local_rank);
   // Returns whether a worker that runs is within an update of memory that is kept.
   bool is_updating() const;
   void stop();
 
  private:
-  AgentSocket::Answer answer(const std::string& request);
+  AgentSocket::Answer answer(rendezvous::DescriptorMessage& request);
+  AgentSocket::Answer answer_worker(const std::string& ask, int local_rank, rendezvous::DescriptorMessage& request);
   AgentSocket::Answer hand_out(int local_rank, const JsonMembers& request);
   void plan_kept_memory(const rendezvous::Assignment& assignment);
   AgentView view() const;
@@ -60,6 +68,8 @@ class LocalService {
   rendezvous::NodeFacts facts_ = {};
   std::optional<KeptMemories> kept_;                             // absent without --keep-memory
   std::optional<std::chrono::steady_clock::time_point> failed_;  // since the newest round began
+  rendezvous::Descriptor
+      group_;  // memory of the group in which workers of this round may have successors; none: not yet
   std::unique_ptr<AgentPage> page_;
   std::unique_ptr<AgentSocket> socket_;
 };

@@ -107,11 +107,19 @@ void RoundProcesses::preload() {
   callbacks.on_ready = [this](const std::string& modules, std::chrono::milliseconds took) {
     out_.log.info("preload", "imported " + modules + " in " + std::to_string(took.count()) + " ms");
     if (start_) start_workers();
+    fork_successors();
   };
-  callbacks.on_forked = [this](Spawned spawned) { on_workers_started(std::move(spawned)); };
+  callbacks.on_forked = [this](Spawned spawned) {
+    if (start_) return on_workers_started(std::move(spawned));
+    PendingSuccessor forked = std::move(successors_.front());
+    successors_.pop_front();
+    on_successor_started(forked.local_rank, std::move(spawned));
+    fork_successors();
+  };
   callbacks.on_lost = [this](const std::string& why) {
     out_.log.warning("preload", "--preload " + config_.preload + ": " + why + "; workers are started without it");
     if (start_) start_workers();
+    fork_successors();
   };
   try {
     warm_parent_.emplace(io_, config_, node_environment(config_, inherited_, visible_gpus_), limits_,
@@ -162,7 +170,8 @@ void RoundProcesses::never_started() {
 
 void RoundProcesses::prepare_workers() {
   const bool stdin_is_terminal = isatty(STDIN_FILENO) != 0;
-  workers_.assign(static_cast<std::size_t>(config_.workers), {});
+  workers_.clear();
+  workers_.resize(static_cast<std::size_t>(config_.workers));
   last_round_ = {};
   filter_lines(start_->round - 1);
   if (file_timer_) file_timer_->begin_round();
@@ -171,30 +180,37 @@ void RoundProcesses::prepare_workers() {
 }
 
 WorkerCommand RoundProcesses::prepare_worker(int local_rank, bool stdin_is_terminal) {
-  const int attempt = start_->round - 1;
   Worker& worker = workers_[static_cast<std::size_t>(local_rank)];
   worker.rank = start_->assignment.base_rank + local_rank;
   last_round_.ranks.push_back(worker.rank);
   worker.round = start_->round;
+  worker.error_file = out_.attempts.error_file(start_->round - 1, local_rank);
+  return prepare_process(local_rank, stdin_is_terminal,
+                         {start_->round, start_->assignment, start_->agent_socket, &start_->files, false});
+}
+
+WorkerCommand RoundProcesses::prepare_process(int local_rank, bool stdin_is_terminal, const StartPlace& start) {
+  Worker& worker = workers_[static_cast<std::size_t>(local_rank)];
   worker.incarnation = rendezvous::random_id();
-  worker.error_file = out_.attempts.error_file(attempt, local_rank);
   WorkerCommand command;
   command.path = config_.program.path;
   command.arguments = worker_command(config_, local_rank);
 
   // Environment.
-  const WorkerPlace place = {local_rank, worker.incarnation, worker.error_file,
-                             death_watch_.liveness_word_of(local_rank), start_->agent_socket};
-  for (const auto& [name, value] : worker_environment(config_, start_->assignment, place, inherited_, visible_gpus_)) {
+  const WorkerPlace place = {local_rank,         worker.incarnation,
+                             worker.error_file,  death_watch_.liveness_word_of(local_rank),
+                             start.agent_socket, start.is_successor};
+  for (const auto& [name, value] : worker_environment(config_, start.assignment, place, inherited_, visible_gpus_)) {
     command.environment.push_back(name + "=" + value);
   }
 
   // Streams.
-  const std::string folder = out_.attempts.of_worker(attempt, local_rank);
+  const std::string folder = out_.attempts.of_worker(start.round - 1, local_rank);
   const StreamOwner owner = {config_.role, host_, local_rank, worker.rank, config_.workers, folder};
   const auto open_stream = [&](Console console) {
-    const StreamRoute route = route_stream(config_.logs, owner, console);
-    return start_->files.emplace_back(out_.output.open_stream(route)).get();
+    StreamRoute route = route_stream(config_.logs, owner, console);
+    route.goes_on = start.is_successor;
+    return start.files->emplace_back(out_.output.open_stream(route)).get();
   };
   command.stdin_fd = config_.stdin_reader.reads(worker.rank, stdin_is_terminal) ? STDIN_FILENO : -1;
   command.stdout_fd = open_stream(Console::Stdout);
@@ -203,7 +219,7 @@ WorkerCommand RoundProcesses::prepare_worker(int local_rank, bool stdin_is_termi
   // Limits, CPUs and control group.
   command.limits = limits_;
   if (!config_.bindings.empty()) command.cpus = to_mask(config_.bindings[static_cast<std::size_t>(local_rank)].cpus);
-  command.cgroup_fd = start_->files.emplace_back(cgroup_.open_worker(worker.round, local_rank)).get();
+  command.cgroup_fd = start.files->emplace_back(cgroup_.open_worker(worker.round, local_rank)).get();
   return command;
 }
 
@@ -235,8 +251,79 @@ void RoundProcesses::on_workers_started(Spawned spawned) {
   if (start_->assignment.base_rank == 0) {
     store_search_.start(workers_[0].pid, start_->assignment.master_addr, start_->assignment.master_port);
   }
+  assignment_ = std::move(start_->assignment);
+  agent_socket_ = std::move(start_->agent_socket);
   start_.reset();
   handle_(WorkersStarted{{spawned_->pids().begin(), spawned_->pids().end()}});
+}
+
+// ---- Successors ----
+
+void RoundProcesses::start_successor(int local_rank) {
+  Worker& worker = workers_[static_cast<std::size_t>(local_rank)];
+  // What the dead process has left would hold its group's memory, and the names that it had.
+  worker.leftovers_killed = true;
+  cgroup_.kill_worker(worker.round, local_rank);
+  signal_leftovers();
+  worker.leftovers_killed = false;
+  worker.pid_before = std::exchange(worker.pid, 0);
+  worker.incarnation_before = worker.incarnation;
+  worker.expired_timers.clear();
+  worker.spawned.reset();
+  if (!worker.error_file.empty()) unlink(worker.error_file.c_str());
+  try {
+    PendingSuccessor pending{.local_rank = local_rank};
+    pending.command = prepare_process(local_rank, isatty(STDIN_FILENO) != 0,
+                                      {worker.round, assignment_, agent_socket_, &pending.files, true});
+    out_.output.begin_round();
+    successors_.push_back(std::move(pending));
+  } catch (const Error& error) {
+    return handle_(SuccessorNeverStarted{local_rank, error.what()});
+  }
+  fork_successors();
+}
+
+// Starts those that can be started now: the warm parent, if there is one, forks one after the other.
+void RoundProcesses::fork_successors() {
+  while (!successors_.empty()) {
+    PendingSuccessor& next = successors_.front();
+    if (warm_parent_ && warm_parent_->is_ready()) {
+      next.is_asked_for = true;
+      return warm_parent_->fork({next.command});
+    }
+    if (warm_parent_ && warm_parent_->is_forking()) return;
+    PendingSuccessor starting = std::move(next);
+    successors_.pop_front();
+    try {
+      std::vector<WorkerCommand> commands;
+      commands.push_back(std::move(starting.command));
+      on_successor_started(starting.local_rank, spawn(std::move(commands)));
+    } catch (const Error& error) {
+      handle_(SuccessorNeverStarted{starting.local_rank, error.what()});
+    }
+  }
+}
+
+void RoundProcesses::on_successor_started(int local_rank, Spawned spawned) {
+  Worker& worker = workers_[static_cast<std::size_t>(local_rank)];
+  worker.pid = spawned.pids()[0];
+  worker.reaped = false;
+  worker.spawned.emplace(std::move(spawned));
+  death_watch_.watch(local_rank, worker.pid);
+  out_.events.worker_started(local_rank, worker.pid);
+  out_.log.info(
+      "successor_started",
+      name_of(worker) + " takes the place of process " + std::to_string(worker.pid_before) + ", which has died",
+      worker.rank);
+  handle_(SuccessorStarted{local_rank, worker.pid});
+  const auto ends = std::exchange(early_ends_, {});
+  if (const auto end = ends.find(worker.pid); end != ends.end()) on_worker_exit(worker, end->second);
+}
+
+void RoundProcesses::kill_worker(int local_rank) {
+  const Worker& worker = workers_[static_cast<std::size_t>(local_rank)];
+  if (!worker.is_there()) return;
+  if (::kill(-worker.pid, SIGKILL) != 0) ::kill(worker.pid, SIGKILL);
 }
 
 // Returns whether the workers are still to come, so that nothing else can reach them.
@@ -350,6 +437,7 @@ void RoundProcesses::reap() {
     if (worker != workers_.end()) {
       on_worker_exit(*worker, status_of(info));
     } else if (warm_parent_) {
+      if (!successors_.empty()) early_ends_[info.si_pid] = status_of(info);
       warm_parent_->note_reaped(info.si_pid, status_of(info));
     }
   }
@@ -367,7 +455,8 @@ void RoundProcesses::on_worker_exit(Worker& worker, ExitStatus status) {
   event.local_rank = local_rank_of(worker);
   death_watch_.forget(event.local_rank);
   event.time = now();
-  if (const auto failure = spawned_->exec_failure(event.local_rank)) {
+  const auto failure = worker.spawned ? worker.spawned->exec_failure(0) : spawned_->exec_failure(event.local_rank);
+  if (failure) {
     event.message = why_it_never_ran(*failure);
     status = {.code = failure->error == ENOENT ? 127 : 126, .signal = 0};
   }
@@ -377,7 +466,7 @@ void RoundProcesses::on_worker_exit(Worker& worker, ExitStatus status) {
   if (status.signal == SIGKILL && !by_timer) event.out_of_memory = oom_.explain(worker.pid);
   if (!status.success()) event.exiting = exiting_workers();
   out_.log.info("worker_exited", name_of(worker) + " " + describe(status), worker.rank);
-  handle_(event);
+  handle_(event);  // it may start another process in this worker's place
 }
 
 // ---- Timers ----
@@ -428,8 +517,12 @@ std::string RoundProcesses::why_it_never_ran(const ExecFailure& failure) const {
 // so the session tells them apart, and the incarnation for a process that is in another one.
 const RoundProcesses::Worker* RoundProcesses::left_by(pid_t child) const {
   const auto found = std::find_if(workers_.begin(), workers_.end(), [&](const Worker& w) {
-    return w.reaped &&
-           (is_in_session_of(w.pid, child) || was_started_with(child, contract::kIncarnation, w.incarnation));
+    const bool by_this =
+        w.reaped && (is_in_session_of(w.pid, child) || was_started_with(child, contract::kIncarnation, w.incarnation));
+    const bool by_the_one_before =
+        w.pid_before != 0 && (is_in_session_of(w.pid_before, child) ||
+                              was_started_with(child, contract::kIncarnation, w.incarnation_before));
+    return by_this || by_the_one_before;
   });
   return found == workers_.end() ? nullptr : &*found;
 }
@@ -450,8 +543,8 @@ void RoundProcesses::look_for_leftovers() {
 // Asks what dead workers left to end, or kills it if its time is over. A process that is born meanwhile becomes our
 // child when its parent dies.
 void RoundProcesses::signal_leftovers() {
-  const auto is_reaped = [](const Worker& w) { return w.reaped; };
-  if (std::none_of(workers_.begin(), workers_.end(), is_reaped)) return;
+  const auto has_died = [](const Worker& w) { return w.reaped || w.pid_before != 0; };
+  if (std::none_of(workers_.begin(), workers_.end(), has_died)) return;
   const bool any_killed =
       std::any_of(workers_.begin(), workers_.end(), [](const Worker& w) { return w.leftovers_killed; });
   const std::vector<pid_t> kept = children_to_keep();

@@ -3,6 +3,7 @@
 // turns all of it into events for AgentCore. The warm parent (--preload), which outlives rounds, is here too.
 //
 //     start() ──▶ WorkersStarted, SpawnFailed or NeverStarted
+//                 start_successor() ──▶ SuccessorStarted or SuccessorNeverStarted
 //                 WorkerDying, WorkerExited      for each worker
 //     clear() ──▶ AllGone                        no process of the round is left
 //
@@ -15,7 +16,9 @@
 #include <sys/types.h>
 
 #include <chrono>
+#include <deque>
 #include <functional>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -56,6 +59,12 @@ class RoundProcesses {
 
   // Starts the workers of state.round, which find this agent at `agent_socket` (empty: nowhere).
   void start(rendezvous::Assignment assignment, std::string agent_socket);
+
+  // Starts another process in the place of a worker that was reaped, while the others run on, and kills what the worker
+  // has left. Answers SuccessorStarted or SuccessorNeverStarted.
+  void start_successor(int local_rank);
+  // Kills one worker with its process group.
+  void kill_worker(int local_rank);
 
   // Sends a signal that asks workers to end to their process groups.
   void stop(int signal);
@@ -98,6 +107,10 @@ class RoundProcesses {
     std::string error_file;
     std::string expired_timers;  // why it was sent timer_signal; empty: it was not
     int timer_signal = 0;
+    // The process that had this place before, if one was replaced in this round; what it left is killed.
+    pid_t pid_before = 0;
+    std::string incarnation_before{};
+    std::optional<Spawned> spawned{};  // the process alone; none: it was started with the others
 
     bool is_there() const { return pid != 0 && !reaped; }
   };
@@ -112,6 +125,22 @@ class RoundProcesses {
     std::string agent_socket = {};
   };
 
+  // What processes of a round are started with.
+  struct StartPlace {
+    int round = 0;
+    rendezvous::Assignment assignment;
+    std::string agent_socket;
+    std::vector<Descriptor>* files = nullptr;  // gets what the command names
+    bool is_successor = false;
+  };
+  // A start of a successor that waits for the warm parent, or that the warm parent forks.
+  struct PendingSuccessor {
+    int local_rank = 0;
+    WorkerCommand command{};
+    std::vector<Descriptor> files{};
+    bool is_asked_for = false;  // of the warm parent
+  };
+
   DeathWatch::Callbacks death_watch_callbacks();
   void on_worker_dying(int local_rank, rendezvous::ExitStatus ends_so);
   void on_worker_exit(Worker& worker, rendezvous::ExitStatus status);
@@ -121,6 +150,9 @@ class RoundProcesses {
   void start_workers();
   void prepare_workers();
   WorkerCommand prepare_worker(int local_rank, bool stdin_is_terminal);
+  WorkerCommand prepare_process(int local_rank, bool stdin_is_terminal, const StartPlace& place);
+  void fork_successors();
+  void on_successor_started(int local_rank, Spawned spawned);
   void filter_lines(int attempt);
   void on_workers_started(Spawned spawned);
   void drop_start();
@@ -155,6 +187,10 @@ class RoundProcesses {
   std::optional<PendingStart> start_;
   std::vector<Worker> workers_;  // by local rank, in the newest round
   std::optional<Spawned> spawned_;
+  rendezvous::Assignment assignment_;                     // of the round whose workers run
+  std::string agent_socket_;                              // as those workers know it
+  std::deque<PendingSuccessor> successors_{};             // the first one may be asked for
+  std::map<pid_t, rendezvous::ExitStatus> early_ends_{};  // children reaped while the warm parent forks successors
   LastRound last_round_;
   DeathWatch death_watch_;
   OomWatch oom_;

@@ -14,8 +14,8 @@ namespace {
 
 // Variables that are not inherited: ddprun sets them for each worker, except the last two, which workers never get.
 constexpr const char* kOurs[] = {contract::kIncarnation, contract::kLivenessWord, contract::kAgentSocket,
-                                 contract::kKeptMemory,  contract::kStorePort,    contract::kSecretFile,
-                                 contract::kCaller};
+                                 contract::kKeptMemory,  contract::kSuccessor,    contract::kStorePort,
+                                 contract::kSecretFile,  contract::kCaller};
 
 }  // namespace
 
@@ -72,6 +72,7 @@ Environment worker_environment(const LaunchConfig& config, const rendezvous::Ass
   if (!place.agent_socket.empty()) {
     env[contract::kAgentSocket] = place.agent_socket;
     if (config.keep_memory) env[contract::kKeptMemory] = "1";
+    if (place.is_successor) env[contract::kSuccessor] = "1";
   }
   if (config.virtual_local_rank) {
     const std::string gpu = gpu_of_worker(gpus, place.local_rank);

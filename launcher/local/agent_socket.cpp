@@ -13,7 +13,6 @@
 #include <utility>
 
 #include "rendezvous/base/descriptor.hpp"
-#include "rendezvous/base/descriptor_message.hpp"
 #include "rendezvous/base/error.hpp"
 
 namespace ddp::launcher {
@@ -115,9 +114,9 @@ void AgentSocket::let_in() {
 }
 
 void AgentSocket::answer(int visitor) const {
-  const auto request = rendezvous::receive_with_descriptors(visitor);
+  auto request = rendezvous::receive_with_descriptors(visitor);
   if (!request || request->text.empty()) return;  // it has gone
-  const Answer answer = handle_(request->text);
+  const Answer answer = handle_(*request);
   rendezvous::send_with_descriptors(visitor, answer.text, answer.descriptors);
 }
 

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "rendezvous/base/descriptor_message.hpp"
 #include "rendezvous/net/asio.hpp"
 
 namespace ddp::launcher {
@@ -29,7 +30,7 @@ class AgentSocket {
     std::string text;
     std::vector<int> descriptors = {};
   };
-  using Handle = std::function<Answer(const std::string& request)>;
+  using Handle = std::function<Answer(rendezvous::DescriptorMessage& request)>;
 
   // Listens at `path` until the object is destroyed, which removes the path. Throws rendezvous::Error.
   AgentSocket(rendezvous::asio::io_context& io, std::string path, Handle handle);

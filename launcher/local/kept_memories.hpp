@@ -33,13 +33,20 @@ class KeptMemories {
     int own = -1;     // descriptor of its memory
     int source = -1;  // descriptor of memory whose tensors it takes first, for reading; -1: it takes none
     bool is_new = false;
+    bool must_wait = false;  // no other worker is through with the update yet: ask again. Nothing else is set then.
     rendezvous::GoOn go_on = rendezvous::GoOn::Nowhere;
     std::int64_t step = rendezvous::kNoStep;
   };
   // Returns the worker's memory of this name, made if there is none of this size, or why there is none.
   std::variant<Handed, std::string> hand_out(int local_rank, const std::string& name, std::int64_t bytes);
 
-  // Returns whether the worker is within an update of its tensors.
+  // Returns whether a new process can go on where a worker was killed, with all other workers as they are. A worker
+  // that keeps two memories cannot be succeeded.
+  bool may_be_succeeded(int local_rank) const;
+  // Decides what the new process does; the one before it must be reaped. Returns a sentence for the log.
+  std::string begin_succession(int local_rank);
+
+  // Returns whether the worker is within an update of its tensors, which it will get through if it may run on.
   bool is_updating(int local_rank) const;
 
   // Returns the bytes that are kept for all workers together.
@@ -66,13 +73,17 @@ class KeptMemories {
   };
   struct Slot {
     std::optional<Memory> memory;
-    bool is_handed_out = false;  // in this round
+    bool is_handed_out = false;  // to the worker's process
+    // Set if that takes the place of one that was killed in this round.
+    std::optional<rendezvous::SuccessorPlan> succession = {};
   };
   struct Kept {
     std::vector<Slot> slots;  // by local rank
     rendezvous::KeptPlan plan;
   };
 
+  static bool is_torn(const Slot& slot);
+  Handed hand_to_successor(const Kept& kept, const Slot& slot) const;
   std::string why_not(int local_rank, const std::string& name, std::int64_t bytes) const;
   std::string why_no_room(std::size_t bytes) const;
 

@@ -180,7 +180,7 @@ class Output::Thread {
   Descriptor open_stream(StreamRoute route) {
     // A stream that is only redirected: the worker holds the file itself.
     if (!route.shown && !route.file.empty()) {
-      if (Descriptor file = open_log(route.file)) {
+      if (Descriptor file = open_log(route.file, route.goes_on ? 0 : O_TRUNC)) {
         queue(AddStream{std::move(route), {}, {}});
         return file;
       }
@@ -190,7 +190,7 @@ class Output::Thread {
     }
     // Any other stream is read by the thread.
     std::unique_ptr<Sink> file;
-    if (!route.file.empty()) file = open_sink(route.file);
+    if (!route.file.empty()) file = open_sink(route.file, route.goes_on ? 0 : O_TRUNC);
     if (!file) route.file.clear();
     Pipe pipe = open_pipe(route);
     if (!pipe.write_end) {
@@ -299,8 +299,8 @@ class Output::Thread {
     log_once()("cannot open " + path + ": " + strerror(errno) + "; the job goes on without it");
   }
 
-  std::unique_ptr<Sink> open_sink(const std::string& path) {
-    Descriptor file = open_log(path);
+  std::unique_ptr<Sink> open_sink(const std::string& path, int flags = O_TRUNC) {
+    Descriptor file = open_log(path, flags);
     if (!file) {
       cannot_open(path);
       return nullptr;
@@ -440,6 +440,7 @@ class Output::Thread {
   }
 
   void carry_out(AddStream& request) {
+    if (request.route.goes_on) forget_streams_before(request.route);
     ConsoleFeed* console = request.route.shown ? &feed(request.route.console) : nullptr;
     LineFilter* filter = filter_of(request.route.console).file ? &filter_of(request.route.console) : nullptr;
     Reader& reader = readers_.emplace_back(Reader{WorkerStream({.route = std::move(request.route),
@@ -450,6 +451,20 @@ class Output::Thread {
                                                                 .filter = filter}),
                                                   std::move(request.fd)});
     if (reader.fd) watch(reader);
+  }
+
+  // Forgets streams of the processes that a worker had before, once they have ended: there may be any number.
+  void forget_streams_before(const StreamRoute& route) {
+    const Clock::time_point now = Clock::now();
+    readers_.remove_if([&](Reader& reader) {
+      const StreamRoute& other = reader.stream.route();
+      if (other.console != route.console || other.local_rank != route.local_rank || reader.is_paused) return false;
+      while (read_once(reader, now) > 0) {
+      }
+      if (reader.fd) return false;  // what the process has started writes to it
+      reader.stream.finish();
+      return true;
+    });
   }
 
   void carry_out(const Resize&) {

@@ -35,7 +35,8 @@ struct StreamRoute {
   bool shown = true;  // whether it goes to the console
   Lines lines = Lines::Whole;
   std::string prefix{};
-  std::string file{};  // empty: none
+  std::string file{};    // empty: none
+  bool goes_on = false;  // the stream of a worker whose process is replaced: its file is not begun again
 };
 
 StreamRoute route_stream(const LogConfig& config, const StreamOwner& owner, Console console);

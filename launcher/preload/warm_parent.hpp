@@ -56,6 +56,7 @@ class WarmParent {
 
   bool is_importing() const { return state_ == State::Importing; }
   bool is_ready() const { return state_ == State::Ready; }
+  bool is_forking() const { return state_ == State::Forking; }
 
   // Kills the parent. No callback follows. If the agent ends before it reaps the parent, the keeper
   // does.

@@ -768,15 +768,24 @@ void CoordinatorCore::after_stop() {
     exit.reason += "; not restarted, since the program cannot run there";
     return finish(exit);
   }
-  if (spends && job_.restarts == config_.job.max_restarts) return finish(exit);  // mutant: last_restart
+  if (spends && restarts_used() >= config_.job.max_restarts) return finish(exit);  // mutant: last_restart
   if (spends) {
     ++job_.restarts;  // mutant: count_restart
     // A restart prints no failure report, so the line has the worker's last message.
-    exit.reason = "restart " + std::to_string(job_.restarts) + " of " + std::to_string(config_.job.max_restarts) +
+    exit.reason = "restart " + std::to_string(restarts_used()) + " of " + std::to_string(config_.job.max_restarts) +
                   ": " + (cause ? describe_with_message(*cause) : exit.reason);
   }
   job_.is_restart = spends;
   next_round(exit.reason);
+}
+
+// Counts those of single workers, which the agent of a job's only node starts by itself.
+int CoordinatorCore::restarts_used() const {
+  int successors = 0;
+  for (const auto& [incarnation, node] : roster_.nodes()) {
+    if (config_.job.max_nodes == 1 && node.seat >= 0) successors = std::max(successors, node.state.successors);
+  }
+  return job_.restarts + std::min(successors, config_.job.max_restarts - job_.restarts);
 }
 
 void CoordinatorCore::next_round(const std::string& why) {

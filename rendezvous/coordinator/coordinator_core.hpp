@@ -239,6 +239,7 @@ class CoordinatorCore {
   void stop_round(int signal, Stop stop);
   void send_stop(int signal);
   void after_stop();
+  int restarts_used() const;
   void next_round(const std::string& why);
   void finish(Directive exit);
   void finish_shutdown();

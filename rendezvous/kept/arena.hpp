@@ -9,7 +9,7 @@
 //
 //     begun = s      before the update writes to the tensors; first the record `begun` of s
 //     updated = s    after the last write
-//     done = s       where the next step starts; first the record `done` of s
+//     done = s       where the next step starts; first the record `done` of s, and its position
 //
 // so that whatever kills it, the marks say what the tensors are. A mark is one 8-byte store. Records of neighbouring
 // steps are in different places: the older one is whole while the newer one is written.
@@ -24,13 +24,21 @@
 
 namespace ddp::rendezvous {
 
-inline constexpr std::uint64_t kKeptVersion = 0x6464706b65700001;  // "ddpkep", and the number of the layout
+inline constexpr std::uint64_t kKeptVersion = 0x6464706b65700002;  // "ddpkep", and the number of the layout
 inline constexpr std::size_t kKeptPage = 4096;
 inline constexpr std::int64_t kNoStep = -1;
 
 // A number in shared memory that its worker writes and others read.
 using KeptMark = std::atomic<std::int64_t>;
 static_assert(KeptMark::is_always_lock_free);
+
+// Where the worker was among the collectives of its group (collectives::Position) when it was done with a step, for a
+// process that takes its place while the others go on. It is written before the mark.
+struct KeptPosition {
+  KeptMark step;        // kNoStep: none
+  std::uint64_t group;  // the number of the group's memory; a position in another group means nothing
+  std::uint64_t calls, chunks, window;
+};
 
 struct alignas(kKeptPage) KeptHeader {
   std::uint64_t version;  // written last, once the rest is there
@@ -39,6 +47,7 @@ struct alignas(kKeptPage) KeptHeader {
   std::int64_t rank, world_size;
   KeptMark begun, updated, done;  // kNoStep: none yet; of `updated` also: the tensors are being replaced
   std::array<KeptMark, 2> begun_records, done_records;  // the step of the record in each place; kNoStep: none
+  std::array<KeptPosition, 2> positions;                // of even and of odd steps
 };
 static_assert(sizeof(KeptHeader) == kKeptPage);
 

@@ -58,4 +58,21 @@ struct KeptPlan {
 // `workers` are those of a node, by local rank; worker i is to have rank base_rank + i of world_size.
 KeptPlan plan_recovery(const std::vector<KeptFacts>& workers, int base_rank, int world_size);
 
+// What one process does that takes the place of a worker that was killed, while the others run on and wait for it. It
+// rests on the two facts above, and on a third: results of collectives since a worker was last done with a step are
+// there for its successor, and the others wait for it before they go on to the step after the next mark `done`.
+//
+//     whole, after its last step                it goes on after that step
+//     whole, with the update of the next step   it does that step again, and its update writes nothing
+//     within that update                        the same, with the tensors of another worker, which gets there and
+//                                               no further
+struct SuccessorPlan {
+  GoOn go_on = GoOn::Nowhere;
+  std::int64_t step = kNoStep;  // whose update is in the tensors, or will be
+  bool needs_tensors = false;   // of a worker that is through with the update of that step
+};
+SuccessorPlan plan_successor(const KeptFacts& worker);
+// Returns whether a worker has the tensors after the update of a step, as one with these facts needs them.
+bool has_tensors_for(const KeptFacts& worker, const KeptFacts& other, std::int64_t step);
+
 }  // namespace ddp::rendezvous

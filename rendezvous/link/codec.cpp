@@ -112,9 +112,14 @@ json parse(std::string_view body) {
 bool is_known(const json& message, const AgentState& state) { return message.at("phase") == json(state.phase); }
 bool is_known(const json& message, const Directive& directive) { return message.at("kind") == json(directive.kind); }
 
+// Members that are left out where they are zero, so that older releases' messages are read as well.
+void read_optional(const json& message, AgentState& state) { state.successors = message.value("successors", 0); }
+void read_optional(const json&, const Directive&) {}
+
 template <typename Message>
 DecodedFrame accepted(const json& message) {
   auto read = message.get<Message>();
+  read_optional(message, read);
   if (!is_known(message, read)) return MalformedFrame{"a word that is not known"};
   if (const auto why = accept(read)) return MalformedFrame{*why};
   return read;
@@ -134,7 +139,11 @@ DecodedFrame decode(std::string_view body) {
 
 }  // namespace
 
-std::string encode(const AgentState& state) { return frame(state, kAgentState); }
+std::string encode(const AgentState& state) {
+  json message = state;
+  if (state.successors > 0) message["successors"] = state.successors;
+  return frame(std::move(message), kAgentState);
+}
 std::string encode(const Directive& directive) { return frame(directive, kDirective); }
 std::string encode(const Heartbeat&) { return std::string(kLengthBytes, '\0'); }
 

@@ -95,6 +95,7 @@ struct AgentState {
   std::string stopped_because;          // why this node ended `round` itself; empty: it did not
   int stop_signal = 0;                  // the user stopped this agent with this signal; SIGKILL: a second time
   std::vector<int> unkillable;          // pids that outlived SIGKILL
+  int successors = 0;                   // processes that took the place of single workers; each counts as a restart
   bool left = false;                    // the last message: nothing runs here any more, and this agent exits
   bool operator==(const AgentState&) const = default;
 };

@@ -41,6 +41,8 @@ const char* operation_name(OperationKind kind) {
       return "scatter_object";
     case OperationKind::Allocate:
       return "allocate";
+    case OperationKind::Mark:
+      return "mark";
   }
   return "unknown operation";
 }

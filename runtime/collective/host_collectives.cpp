@@ -7,6 +7,7 @@
 #include "collectives/backend_loader.hpp"
 #include "collectives/element_types.hpp"
 #include "collectives/float_conversion.hpp"
+#include "collectives/host/backend.hpp"
 #include "runtime/base/buffer.hpp"
 #include "runtime/base/scale.hpp"
 #include "runtime/collective/object_collectives.hpp"
@@ -76,6 +77,8 @@ ddp_backend_status HostCollectives::perform(const Operation& o, std::uint32_t ta
           o, place_, [&](const Operation& part) { return perform(part, tag, timeout, error); }, error);
     case OperationKind::Allocate:
       return backend_.allocate(group_, o.count, tag, timeout, static_cast<void**>(o.data), error);
+    case OperationKind::Mark:
+      return collectives::mark(group_, timeout, error);
     case OperationKind::AllReduce:
     case OperationKind::Reduce:
     case OperationKind::ReduceScatter:

@@ -96,6 +96,7 @@ ddp_backend_status DeviceCollectives::enqueue(const Operation& o, const NcclGrou
     case OperationKind::GatherObject:
     case OperationKind::ScatterObject:
     case OperationKind::Allocate:
+    case OperationKind::Mark:
       return DDP_BACKEND_UNSUPPORTED;  // not on the memory of a device
   }
   if (o.input_counts.empty()) {

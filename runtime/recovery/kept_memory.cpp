@@ -9,6 +9,7 @@
 
 #include "rendezvous/base/error.hpp"
 #include "runtime/base/buffer.hpp"
+#include "runtime/base/own_agent.hpp"
 #include "runtime/collective/make_operation.hpp"
 
 namespace ddp::runtime {
@@ -44,14 +45,25 @@ KeptMemory::Options checked(KeptMemory::Options options) {
 }  // namespace
 
 KeptMemory::KeptMemory(ProcessGroup& world, Options options)
-    : options_(checked(std::move(options))), places_(options_.bytes, record_bytes(options_.record)) {
+    : marks_in_(world.awaits_successors() ? &world : nullptr),
+      options_(checked(std::move(options))),
+      places_(options_.bytes, record_bytes(options_.record)) {
   if (!world.reaches_host_memory()) {
     throw Error(ErrorCode::InvalidArgument, "ddp_keep: the session needs a backend for the CPU's memory");
   }
   const auto began = std::chrono::steady_clock::now();
   offer_ = ask_for_kept_memory(options_.name, places_.all);
   const std::string why = why_unusable(world);
-  if (why.empty()) {
+  if (world.is_successor()) {
+    if (!has_own_memory(world)) {
+      throw Error(ErrorCode::System, "kept memory \"" + options_.name +
+                                         "\": taking the place of a process that died: what that one kept cannot be "
+                                         "used (has the program changed?)");
+    }
+    recover();
+    recovered_ = "takes the place of a process that died, and " + recovered_;
+    offer_.memory.make_private(offer_.file.get());
+  } else if (why.empty()) {
     recover();
   } else {
     make(world);
@@ -62,19 +74,24 @@ KeptMemory::KeptMemory(ProcessGroup& world, Options options)
   }
   const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - began);
   if (found_) recovered_ += " (" + std::to_string(took.count()) + " ms)";
+  if (!world.is_successor()) offer_.file.close();
+}
+
+bool KeptMemory::has_own_memory(const ProcessGroup& world) const {
+  const KeptHeader& h = header();
+  return offer_.go_on != GoOn::Nowhere && h.version == rendezvous::kKeptVersion && h.layout == options_.layout &&
+         h.tensor_bytes == options_.bytes && h.record_bytes == record_bytes(options_.record) &&
+         h.rank == world.rank() && h.world_size == world.size();
 }
 
 // Returns what ranks must have in common to go on.
 std::vector<std::int64_t> KeptMemory::facts(const ProcessGroup& world) const {
-  const KeptHeader& h = header();
-  const bool is_mine = h.version == rendezvous::kKeptVersion && h.layout == options_.layout &&
-                       h.tensor_bytes == options_.bytes && h.record_bytes == record_bytes(options_.record) &&
-                       h.rank == world.rank() && h.world_size == world.size();
-  return {is_mine ? static_cast<std::int64_t>(offer_.go_on) : 0, offer_.step,
+  return {has_own_memory(world) ? static_cast<std::int64_t>(offer_.go_on) : 0, offer_.step,
           static_cast<std::int64_t>(options_.layout), static_cast<std::int64_t>(options_.bytes)};
 }
 
-// Compares with all other ranks. Returns why what they have found cannot be used; empty: it can.
+// Compares with all other ranks. Returns why what they have found cannot be used; empty: it can. To a successor the
+// answers are those of the start that it repeats.
 std::string KeptMemory::why_unusable(ProcessGroup& world) const {
   std::vector<std::int64_t> mine = facts(world);
   std::vector<std::int64_t> all(mine.size() * static_cast<std::size_t>(world.size()));
@@ -97,6 +114,7 @@ void KeptMemory::make(const ProcessGroup& world) {
                                      &h.done_records[0], &h.done_records[1]}) {
     mark->store(kNoStep, std::memory_order_release);
   }
+  for (rendezvous::KeptPosition& position : h.positions) position.step.store(kNoStep, std::memory_order_release);
   h.layout = options_.layout;
   h.tensor_bytes = options_.bytes;
   h.record_bytes = record_bytes(options_.record);
@@ -151,9 +169,47 @@ void KeptMemory::restore_record(std::size_t place) {
   }
 }
 
+// Notes where this rank is in the world, which it marks next.
+void KeptMemory::save_position(std::int64_t step) {
+  const collectives::Position position = marks_in_->position();
+  rendezvous::KeptPosition& saved = header().positions[rendezvous::KeptPlaces::slot(step)];
+  saved.step.store(kNoStep, std::memory_order_seq_cst);
+  saved.group = marks_in_->memory_number();
+  saved.calls = position.calls;
+  saved.chunks = position.chunks;
+  saved.window = position.window;
+  saved.step.store(step, std::memory_order_release);
+}
+
+// Goes on where the process before this one was. What the start has written is forgotten.
+void KeptMemory::take_place() {
+  offer_.memory.share(offer_.file.get());
+  offer_.file.close();
+  restore_record(places_.done_record(step_));
+  const rendezvous::KeptPosition& saved = header().positions[rendezvous::KeptPlaces::slot(step_)];
+  if (saved.step.load(std::memory_order_acquire) != step_ || saved.group != marks_in_->memory_number()) {
+    throw Error(ErrorCode::System, "kept memory \"" + options_.name + "\": taking the place of a process that died: " +
+                                       "it has not noted where it was in this group");
+  }
+  marks_in_->catch_up({saved.calls, saved.chunks, saved.window});
+}
+
+// Ends the start with the first mark of this process. From now on it can have a successor.
+void KeptMemory::end_start() {
+  has_ended_start_ = true;
+  if (marks_in_ == nullptr) return;
+  marks_in_->mark();
+  if (marks_in_->is_successor()) {
+    ask_own_agent("arrived");
+  } else if (marks_in_->rank() == 0 && marks_in_->keeps_start()) {
+    ask_own_agent("await", "", {marks_in_->memory_descriptor()});
+  }
+}
+
 bool KeptMemory::begun() {
-  if (state_ != State::Between) {
-    const char* what = state_ == State::NotStarted ? "the start" : "the step before";
+  const bool lacks_mark = marks_in_ != nullptr && !has_ended_start_;
+  if (state_ != State::Between || lacks_mark) {
+    const char* what = state_ == State::NotStarted || lacks_mark ? "the start" : "the step before";
     throw Error(ErrorCode::InvalidArgument, "kept memory \"" + options_.name + "\": an update began, and " + what +
                                                 " is not marked as done (ddp_kept_done, ddp::Kept::step)");
   }
@@ -181,19 +237,29 @@ void KeptMemory::done() {
     throw Error(ErrorCode::InvalidArgument,
                 "kept memory \"" + options_.name + "\": the step is over, and its update is not complete");
   }
-  if (state_ == State::Between) return;
+  if (state_ == State::Between && has_ended_start_) return;
   KeptHeader& h = header();
-  const bool is_start = state_ == State::NotStarted;
-  const std::int64_t step = is_start ? 0 : step_ + 1;
-  save_record(places_.done_record(step), h.done_records[rendezvous::KeptPlaces::slot(step)], step);
-  if (is_start) {
+  const bool takes_place = marks_in_ != nullptr && marks_in_->is_successor() && !has_ended_start_;
+  const std::int64_t step = state_ == State::Between ? step_ : state_ == State::NotStarted ? 0 : step_ + 1;
+  if (state_ != State::Between)
+    save_record(places_.done_record(step), h.done_records[rendezvous::KeptPlaces::slot(step)], step);
+  if (takes_place) {
+    take_place();
+  } else if (marks_in_ != nullptr) {
+    save_position(step);
+  }
+  if (state_ == State::NotStarted) {
     h.begun.store(0, std::memory_order_release);
     h.updated.store(0, std::memory_order_release);
   }
-  h.done.store(step, std::memory_order_release);
+  if (state_ != State::Between) {
+    h.done.store(step, std::memory_order_release);
+    is_in_tensors_ = false;
+  }
   step_ = step;
-  is_in_tensors_ = false;
   state_ = State::Between;
+  if (!has_ended_start_) return end_start();
+  if (marks_in_ != nullptr) marks_in_->mark();
 }
 
 }  // namespace ddp::runtime

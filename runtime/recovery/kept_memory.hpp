@@ -5,6 +5,11 @@
 //
 //     begun() ──▶ the update writes to the tensors ──▶ updated() ──▶ done() ──▶ begun() ...
 //
+// If the world awaits successors, each done() of a step is also a mark of the world, with this rank's position in the
+// record, and the first one of a process ends its start. A process that takes the place of another, while the others
+// run on, repeats the start. What it writes meanwhile stays in this process: it finds the tensors and the record at the
+// first done(), and then the world's marks and calls go on where the process before it was.
+//
 // One thread at a time.
 #pragma once
 
@@ -30,7 +35,8 @@ class KeptMemory {
   };
 
   // Every rank of `world` calls it: they compare what they have found, and use it only if it is the same step.
-  // If something is found, the tensors and the record are filled. Throws rendezvous::Error.
+  // If something is found, the tensors and the record are filled. The world must stay if it awaits successors. Throws
+  // rendezvous::Error.
   KeptMemory(ProcessGroup& world, Options options);
 
   void* tensors() const { return offer_.memory.at(places_.tensors); }
@@ -47,27 +53,33 @@ class KeptMemory {
   // Marks that the update is complete.
   void updated();
   // Marks that the step is over. The first call marks the start. Another call without an update between changes
-  // nothing.
+  // nothing. A collective if the world awaits successors.
   void done();
 
  private:
   enum class State { NotStarted, Between, Updating, Updated };
 
   rendezvous::KeptHeader& header() const { return *reinterpret_cast<rendezvous::KeptHeader*>(offer_.memory.at(0)); }
+  bool has_own_memory(const ProcessGroup& world) const;
   std::vector<std::int64_t> facts(const ProcessGroup& world) const;
   std::string why_unusable(ProcessGroup& world) const;
   void make(const ProcessGroup& world);
   void recover();
   void take_tensors();
+  void save_position(std::int64_t step);
+  void end_start();
+  void take_place();
   void save_record(std::size_t place, rendezvous::KeptMark& mark, std::int64_t step);
   void restore_record(std::size_t place);
 
+  ProcessGroup* const marks_in_;  // the world, if it awaits successors; else null
   const Options options_;
   const rendezvous::KeptPlaces places_;
   KeptOffer offer_;
   bool found_ = false;
   bool is_in_tensors_ = false;  // the update of the step that is under way
   State state_ = State::NotStarted;
+  bool has_ended_start_ = false;
   std::int64_t step_ = 0;
   std::string recovered_;
 };

@@ -6,31 +6,53 @@
 #include <sys/stat.h>
 
 #include <cerrno>
-#include <cstdlib>
+#include <chrono>
 #include <cstring>
+#include <optional>
+#include <thread>
 #include <utility>
 
 #include "rendezvous/agent_client.hpp"
 #include "rendezvous/base/error.hpp"
-#include "rendezvous/worker_contract.hpp"
+#include "rendezvous/base/text.hpp"
+#include "runtime/base/own_agent.hpp"
 
 namespace ddp::runtime {
 namespace {
 
-namespace contract = rendezvous::contract;
 using rendezvous::Error;
 using rendezvous::ErrorCode;
+
+// Time for another rank to get through the update in which the process before this one died.
+constexpr std::chrono::milliseconds kTensorsWithin{60'000};
+constexpr std::chrono::milliseconds kBetweenQuestions{1};
 
 [[noreturn]] void keep_failed(const std::string& name, const std::string& why) {
   throw Error(ErrorCode::System, "keep memory \"" + name + "\": " + why);
 }
 
-// Returns the request; the agent refuses a name that would need more care here.
-std::string request_for(const std::string& name, std::size_t bytes, const char* incarnation) {
+// Returns the members of the request; the agent refuses a name that would need more care here.
+std::string members_for(const std::string& name, std::size_t bytes) {
   if (name.find_first_of("\"\\") != std::string::npos) keep_failed(name, "its name has a quote or a backslash");
-  return "{\"version\":" + std::to_string(rendezvous::kAgentSocketVersion) + ",\"ask\":\"keep\",\"incarnation\":\"" +
-         incarnation + "\",\"layout\":" + std::to_string(rendezvous::kKeptVersion) + ",\"name\":\"" + name +
-         "\",\"bytes\":" + std::to_string(bytes) + "}";
+  return ",\"layout\":" + std::to_string(rendezvous::kKeptVersion) + ",\"name\":\"" + name +
+         "\",\"bytes\":" + std::to_string(bytes);
+}
+
+// Asks the agent until it has an answer: a successor may have to wait for tensors of another rank. Returns nothing
+// without an agent.
+std::optional<rendezvous::DescriptorMessage> ask(const std::string& name, std::size_t bytes) {
+  const auto until = std::chrono::steady_clock::now() + kTensorsWithin;
+  while (true) {
+    auto answer = ask_own_agent("keep", members_for(name, bytes));
+    if (!answer) return std::nullopt;
+    if (const auto error = rendezvous::text_in(answer->text, "error"))
+      keep_failed(name, "ddprun refuses it: " + *error);
+    if (!rendezvous::number_in(answer->text, "wait")) return answer;
+    if (std::chrono::steady_clock::now() >= until) {
+      keep_failed(name, "no other rank was through with the update in " + rendezvous::to_string(kTensorsWithin));
+    }
+    std::this_thread::sleep_for(kBetweenQuestions);
+  }
 }
 
 // Gives the file its memory. Without it the first write would be a SIGBUS where there is no more.
@@ -66,20 +88,23 @@ Mapping& Mapping::operator=(Mapping&& other) noexcept {
   return *this;
 }
 
+void Mapping::replace(int file, int kind) {
+  void* const start = mmap(start_, bytes_, PROT_READ | PROT_WRITE, kind | MAP_FIXED, file, 0);
+  if (start != MAP_FAILED) return;
+  throw Error(ErrorCode::System, "mapping " + std::to_string(bytes_) + " bytes to keep: " + std::strerror(errno));
+}
+
+void Mapping::make_private(int file) { replace(file, MAP_PRIVATE); }
+void Mapping::share(int file) { replace(file, MAP_SHARED | MAP_POPULATE); }
+
 KeptOffer ask_for_kept_memory(const std::string& name, std::size_t bytes) {
-  const char* socket = std::getenv(contract::kAgentSocket);
-  const char* incarnation = std::getenv(contract::kIncarnation);
   KeptOffer offer;
-  rendezvous::DescriptorMessage answer;
-  if (socket != nullptr && incarnation != nullptr) {
-    answer = rendezvous::ask_agent(socket, request_for(name, bytes, incarnation));
-    if (const auto error = rendezvous::text_in(answer.text, "error")) keep_failed(name, "ddprun refuses it: " + *error);
-  }
-  if (answer.descriptors.empty()) {
+  auto answer = ask(name, bytes);
+  if (!answer || answer->descriptors.empty()) {
     offer.memory = Mapping(-1, bytes, true);
     return offer;
   }
-  const int file = answer.descriptors[0].get();
+  const int file = answer->descriptors[0].get();
   struct stat facts = {};
   if (fstat(file, &facts) != 0 || static_cast<std::size_t>(facts.st_size) != bytes) {
     keep_failed(name, "ddprun's memory has another size (use ddprun and libddp of one release)");
@@ -87,10 +112,11 @@ KeptOffer ask_for_kept_memory(const std::string& name, std::size_t bytes) {
   allocate_all(file, bytes, name);
   offer.memory = Mapping(file, bytes, true);
   offer.outlives_process = true;
-  const auto go_on = rendezvous::number_in(answer.text, "go_on").value_or(0);
+  const auto go_on = rendezvous::number_in(answer->text, "go_on").value_or(0);
   if (go_on == 1 || go_on == 2) offer.go_on = static_cast<rendezvous::GoOn>(go_on);
-  offer.step = rendezvous::number_in(answer.text, "step").value_or(rendezvous::kNoStep);
-  if (answer.descriptors.size() > 1) offer.source = std::move(answer.descriptors[1]);
+  offer.step = rendezvous::number_in(answer->text, "step").value_or(rendezvous::kNoStep);
+  if (answer->descriptors.size() > 1) offer.source = std::move(answer->descriptors[1]);
+  offer.file = std::move(answer->descriptors[0]);
   return offer;
 }
 

@@ -21,16 +21,24 @@ class Mapping {
   Mapping(Mapping&& other) noexcept;
   Mapping& operator=(Mapping&& other) noexcept;
 
+  // Have what is written from now on stay in this process, or reach the file `file` again, which the mapping is of.
+  // Then all that was written meanwhile is gone. The place is the same. Throw rendezvous::Error.
+  void make_private(int file);
+  void share(int file);
+
   std::byte* at(std::size_t offset) const { return static_cast<std::byte*>(start_) + offset; }
   explicit operator bool() const { return start_ != nullptr; }
 
  private:
+  void replace(int file, int kind);
+
   void* start_ = nullptr;
   std::size_t bytes_ = 0;
 };
 
 struct KeptOffer {
   Mapping memory;
+  rendezvous::Descriptor file = {};  // of the memory, if it outlives the process
   bool outlives_process = false;
   rendezvous::GoOn go_on = rendezvous::GoOn::Nowhere;
   std::int64_t step = rendezvous::kNoStep;

@@ -16,7 +16,8 @@ struct WorkerInfo {
   int local_rank = 0;
   int local_world_size = 1;
   int restart_count = 0;
-  std::string session_name;  // empty: sessions are counted
+  bool is_successor = false;  // this process takes the place of a worker that was killed
+  std::string session_name;   // empty: sessions are counted
   RendezvousPoint place;
 };
 

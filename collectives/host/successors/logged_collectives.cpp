@@ -13,6 +13,8 @@ namespace ddp::collectives {
 
 namespace {
 
+static_assert(Position().window == kFirstWindow);
+
 [[noreturn]] void refuse_successor(std::uint32_t rank, const std::string& why) {
   throw Failure(DDP_BACKEND_ERROR, "taking the place of rank " + std::to_string(rank) + " of the group: " + why);
 }

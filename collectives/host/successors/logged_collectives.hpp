@@ -44,16 +44,10 @@
 #include "collectives/host/operations/reductions.hpp"
 #include "collectives/host/operations/slices.hpp"
 #include "collectives/host/operations/steps.hpp"
+#include "collectives/host/successors/position.hpp"
 #include "collectives/host/successors/result_log.hpp"
 
 namespace ddp::collectives {
-
-// Where a rank is in the calls of its group, between two of them. Its values mean nothing outside this folder.
-struct Position {
-  std::uint64_t calls = 0;
-  std::uint64_t chunks = 0;
-  std::uint64_t window = kFirstWindow;
-};
 
 class LoggedCollectives {
  public:

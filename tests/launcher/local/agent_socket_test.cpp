@@ -55,9 +55,9 @@ int silent_visitor(const std::string& path) {
 TEST_CASE("agent socket: each request gets its answer, with descriptors", "[launcher][integration]") {
   const Descriptor file(memfd_create("file", MFD_CLOEXEC));
   REQUIRE(write(file.get(), "content", 7) == 7);
-  Agent agent([&](const std::string& request) {
-    return AgentSocket::Answer{"you asked " + request,
-                               request == "file" ? std::vector{file.get()} : std::vector<int>{}};
+  Agent agent([&](const auto& request) {
+    return AgentSocket::Answer{"you asked " + request.text,
+                               request.text == "file" ? std::vector{file.get()} : std::vector<int>{}};
   });
   CHECK(ask_agent(agent.path, "this").text == "you asked this");
   const DescriptorMessage answer = ask_agent(agent.path, "file");
@@ -68,7 +68,7 @@ TEST_CASE("agent socket: each request gets its answer, with descriptors", "[laun
 }
 
 TEST_CASE("agent socket: hundreds that ask nothing keep nobody out", "[launcher][integration]") {
-  Agent agent([](const std::string&) { return AgentSocket::Answer{"here"}; });
+  Agent agent([](const auto&) { return AgentSocket::Answer{"here"}; });
   std::vector<Descriptor> silent;
   for (int i = 0; i < 400; ++i) silent.emplace_back(silent_visitor(agent.path));
   CHECK(ask_agent(agent.path, "x").text == "here");
@@ -76,7 +76,7 @@ TEST_CASE("agent socket: hundreds that ask nothing keep nobody out", "[launcher]
 
 TEST_CASE("agent socket: another user gets no answer, also where it could enter the folder",
           "[launcher][integration]") {
-  Agent agent([](const std::string&) { return AgentSocket::Answer{"secret"}; });
+  Agent agent([](const auto&) { return AgentSocket::Answer{"secret"}; });
   REQUIRE(chmod(agent.folder.path().c_str(), 0777) == 0);
   REQUIRE(chmod(agent.path.c_str(), 0777) == 0);
   std::string answer;
@@ -97,7 +97,7 @@ TEST_CASE("agent socket: its path goes with it, and a later request fails becaus
   const TemporaryFolder folder;
   {
     asio::io_context io;
-    const AgentSocket socket(io, folder / "agent", [](const std::string&) { return AgentSocket::Answer{""}; });
+    const AgentSocket socket(io, folder / "agent", [](const auto&) { return AgentSocket::Answer{""}; });
     path = socket.path();
     CHECK(access(path.c_str(), F_OK) == 0);
   }
@@ -108,8 +108,8 @@ TEST_CASE("agent socket: its path goes with it, and a later request fails becaus
 TEST_CASE("progress: a worker of libddp shows its step in the agent's memory", "[launcher][integration]") {
   AgentPage page(3);
   std::string request;
-  Agent agent([&](const std::string& text) {
-    request = text;
+  Agent agent([&](const auto& asked) {
+    request = asked.text;
     return AgentSocket::Answer{R"({"version": 1, "local_rank": 2})", {page.node_memory(), page.workers_memory()}};
   });
   setenv(contract::kAgentSocket, agent.path.c_str(), 1);

@@ -233,3 +233,41 @@ TEST_CASE("kept core: whenever a job is killed, each rank goes on with the right
   CHECK(deaths_within > 100);
   CHECK(lost > 0);
 }
+
+TEST_CASE("kept core: a process that takes one worker's place goes on where its memory is", "[rendezvous][unit]") {
+  const auto plan = [](const KeptFacts& worker) { return plan_successor(worker); };
+  CHECK(plan(done_with(1, 4, 5)).go_on == GoOn::AfterStep);
+  CHECK(plan(done_with(1, 4, 5)).step == 5);
+  CHECK(plan(updated(1, 4, 6)).go_on == GoOn::WithinStep);
+  CHECK(plan(updated(1, 4, 6)).step == 6);
+  CHECK_FALSE(plan(updated(1, 4, 6)).needs_tensors);
+}
+
+TEST_CASE("kept core: a successor of a worker within an update needs the tensors after that update",
+          "[rendezvous][unit]") {
+  const KeptFacts torn = within(1, 4, 6);
+  const SuccessorPlan plan = plan_successor(torn);
+  CHECK(plan.go_on == GoOn::WithinStep);
+  CHECK(plan.step == 6);
+  CHECK(plan.needs_tensors);
+  CHECK(has_tensors_for(torn, updated(0, 4, 6), 6));
+  CHECK(has_tensors_for(torn, done_with(2, 4, 6), 6));
+  CHECK_FALSE(has_tensors_for(torn, done_with(2, 4, 5), 6));  // it gets there
+  CHECK_FALSE(has_tensors_for(torn, within(3, 4, 6), 6));
+  KeptFacts other_model = done_with(2, 4, 6);
+  other_model.layout = 8;
+  CHECK_FALSE(has_tensors_for(torn, other_model, 6));
+}
+
+TEST_CASE("kept core: nobody takes the place of a worker whose marks do not say where it was", "[rendezvous][unit]") {
+  CHECK(plan_successor({}).go_on == GoOn::Nowhere);
+  KeptFacts fresh = done_with(1, 4, 0);
+  fresh.begun = fresh.updated = fresh.done = kNoStep;  // before its first step
+  CHECK(plan_successor(fresh).go_on == GoOn::Nowhere);
+  KeptFacts copying = done_with(1, 4, 5);
+  copying.updated = kNoStep;  // taking another rank's tensors in a restart
+  CHECK(plan_successor(copying).go_on == GoOn::Nowhere);
+  KeptFacts without_record = updated(1, 4, 6);
+  without_record.begun_records[KeptPlaces::slot(6)] = kNoStep;
+  CHECK(plan_successor(without_record).go_on == GoOn::Nowhere);
+}

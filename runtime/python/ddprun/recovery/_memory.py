@@ -5,14 +5,22 @@ import os
 from ctypes import c_int32, c_int64, c_void_p
 from typing import Any
 
+from ddprun.torch import _session
 from ddprun.torch._libddp import UINT8, Buffer, KeepOptions, SessionOptions, check, libddp
 
 _VARIABLE = "DDPRUN_KEPT_MEMORY"  # set by ddprun where it has the option --keep-memory
+_SUCCESSOR = "DDPRUN_SUCCESSOR"  # set by ddprun for a process that takes the place of one, while the others run on
 
 
 def is_asked_for() -> bool:
     """Returns whether ddprun keeps memory for this process."""
     return _VARIABLE in os.environ
+
+
+def is_successor() -> bool:
+    """Returns whether this process takes the place of one that died, while the other ranks run on: what its start
+    writes to kept memory is gone after the first done()."""
+    return os.environ.get(_SUCCESSOR) == "1"
 
 
 class KeptMemory:
@@ -21,7 +29,11 @@ class KeptMemory:
     _made = 0
 
     def __init__(self, name: str, size: int, record_size: int, layout: int):
-        session = self._meet_all_ranks()
+        # The session of torch's default group, if that is libddp's and of all ranks. Where it awaits successors each
+        # done() is a collective of it, so it stays as long as the process.
+        world = _session.session_of_job()
+        self.is_of_job = world is not None
+        session = world if world is not None else self._meet_all_ranks()
         self.record = (ctypes.c_uint8 * record_size)()
         part = Buffer(ctypes.addressof(self.record), record_size, UINT8, 0, 0)
         options = KeepOptions(ctypes.sizeof(KeepOptions), ctypes.pointer(part), 1, layout)
@@ -32,7 +44,8 @@ class KeptMemory:
                                 ctypes.byref(memory), ctypes.byref(found))
             )
         finally:
-            libddp.ddp_session_destroy(session)
+            if world is None:
+                libddp.ddp_session_destroy(session)
         self._kept = kept
         self.memory: Any = (ctypes.c_uint8 * size).from_address(memory.value or 0)
         self.found = found.value != 0

@@ -13,7 +13,8 @@ from torch.optim import Optimizer
 
 from ddprun.recovery._batches import iterate_from
 from ddprun.recovery._generators import State, generators_of, set_generators, state_of_generators
-from ddprun.recovery._memory import KeptMemory, is_asked_for
+from ddprun.recovery._buckets import settle_buckets
+from ddprun.recovery._memory import KeptMemory, is_asked_for, is_successor
 from ddprun.recovery._record import Record, aligned, size_of
 from ddprun.recovery._tensors import KeptTensors, groups_of, set_groups
 
@@ -159,6 +160,8 @@ class _Steps:
         self._recovered: "Optional[_Recovered]" = None  # until the loop begins
         self._gradients: "Optional[List[Tuple[Any, Any]]]" = None  # while an update is left out
         self._has_started = False
+        self._has_update = False  # since the last step was done
+        self._takes_place = is_successor()  # until the loop begins
         if self._memory.found:
             self._recover()
         else:
@@ -169,14 +172,17 @@ class _Steps:
     def _recover(self) -> None:
         record = self._record.read()
         self._tensors.move_into(self._memory.memory, found=True)
+        self._restore(record)
+        set_generators(record["generators"])
+        self.position.epoch, self.position.batches, self.position.epochs_generators = record["position"]
+        self.number = record["number"]
+        self._recovered = _Recovered(record, self._tensors.sample())
+
+    def _restore(self, record: "Dict[str, Any]") -> None:
         set_groups(self._optimizer, record["groups"])
         for one, state in zip(self._objects, record["objects"]):
             _restore_object(one, state)
         _set_buffers(self._model, record["buffers"])
-        set_generators(record["generators"])
-        self.position.epoch, self.position.batches, self.position.epochs_generators = record["position"]
-        self.number = self._memory.done()
-        self._recovered = _Recovered(record, self._tensors.sample())
 
     # ---- Steps ----
 
@@ -203,15 +209,19 @@ class _Steps:
             self._begin_loop()
         self._tensors.check_none_replaced(self._tensors.check_unchanged("after an update"))
         self._record.write(self._done_record(), "what a step changes")
-        self.number = self._memory.done()
+        self.number, self._has_update = self._memory.done(), False
+        if self._takes_place:
+            self._take_place()
         return self.number
 
     def _begin_loop(self) -> None:
         self._has_started = True
         recovered, self._recovered = self._recovered, None
+        if self._memory.is_of_job:
+            settle_buckets(self._model)
         if recovered is None:
             self._tensors.take_back(self._tensors.check_unchanged("before the training"), has_them=False)
-        else:
+        elif not self._takes_place:
             if not torch.equal(self._tensors.sample(), recovered.sample):
                 raise RuntimeError(
                     "ddprun.keep: the parameters were overwritten after keep() had recovered them; load a checkpoint "
@@ -221,6 +231,16 @@ class _Steps:
             # ranks the buffers of rank 0.
             set_generators(recovered.record["generators"], self._loaders_generators)
             _set_buffers(self._model, recovered.record["buffers"])
+        self._tensors.note()
+
+    def _take_place(self) -> None:
+        """Has all that is not in kept memory as the process before this one had it. What the start has written, such as
+        the parameters that DistributedDataParallel has given all ranks, is gone."""
+        self._takes_place = False
+        record = self._record.read()
+        self._tensors.read_values()
+        self._restore(record)
+        set_generators(record["generators"], self._loaders_generators)
         self._tensors.note()
 
     # ---- Updates ----
@@ -256,6 +276,7 @@ class _Steps:
             self._tensors.move_state()
             self._tensors.write_values()
         self._memory.updated()
+        self._has_update = True
         self._tensors.note()
 
     # ---- Records ----
@@ -273,6 +294,7 @@ class _Steps:
         position = self.position
         return {
             **self._changed_by_forward(),
+            "number": self.number + (1 if self._has_update else 0),
             "position": (position.epoch, position.batches, position.epochs_generators),
             "groups": groups_of(self._optimizer),
             "objects": [_state_of_object(one) for one in self._objects],

@@ -119,7 +119,9 @@ class KeptTensors:
         self._values.write(_values_of(self._optimizer), "the optimizer's state without its tensors")
 
     def read_values(self) -> None:
-        """Gives the optimizer what it had at the end of the update that is in the memory."""
+        """Gives the optimizer what it had at the end of the update that is in the memory, if there was one."""
+        if self._values.is_empty():
+            return
         values = self._values.read()
         for number, parameter in enumerate(_parameters_in(self._optimizer)):
             if number in values["state"]:
