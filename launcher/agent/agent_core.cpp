@@ -450,7 +450,7 @@ void AgentCore::begin_succession(const WorkerExited& event) {
   ++state_.successors;
   const TimePoint since = worker.succession ? worker.succession->since : now_;
   const auto within = std::max<std::chrono::nanoseconds>(kSuccessorWithin, 3 * start_took_);
-  worker.succession = {event, since, now_ + std::chrono::duration_cast<TimePoint::duration>(within), false};
+  worker.succession = {event, worker.pid, since, now_ + std::chrono::duration_cast<TimePoint::duration>(within), false};
   act(StartSuccessor{event.local_rank});
 }
 
@@ -503,7 +503,7 @@ void AgentCore::note_killed_before() {
     failure.rank = assignment_.base_rank + static_cast<int>(i);
     failure.local_rank = static_cast<int>(i);
     failure.host = config_.host;
-    failure.pid = worker.pid;
+    failure.pid = worker.succession->pid;
     failure.time = death.time;
     failure.status = death.status;
     failure.already_exiting = true;

@@ -290,6 +290,7 @@ class AgentCore {
     // While a successor is on its way: how the process before it died, and when and why this one will count as failed.
     struct Succession {
       WorkerExited death;
+      int pid = 0;
       TimePoint since, until;
       bool is_late = false;
     };

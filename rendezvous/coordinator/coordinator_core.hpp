@@ -144,6 +144,7 @@ class CoordinatorCore {
   Phase phase() const { return job_.phase; }
   int round() const { return job_.round; }
   int restarts() const { return job_.restarts; }
+  int restarts_used() const;  // with those of single workers
   bool over() const { return job_.phase == Phase::Over; }
   // Says how much is held; whatever the agents say, there is a limit to each.
   struct Held {
@@ -239,7 +240,6 @@ class CoordinatorCore {
   void stop_round(int signal, Stop stop);
   void send_stop(int signal);
   void after_stop();
-  int restarts_used() const;
   void next_round(const std::string& why);
   void finish(Directive exit);
   void finish_shutdown();

@@ -52,6 +52,8 @@ struct Worker {
   bool culprit = false;  // a fault of its own makes it hang, and its peers with it
   bool told = false;     // it was told to end
   bool reaped = false;
+  bool is_replaced = false;  // a successor has its place
+  int folder = 0;            // of its files: that of the first process in its place
   Time acted_until;
   Why why = Why::Own;
   int root = 0;  // the worker whose failure it is due to, or one of the two above
@@ -63,7 +65,7 @@ struct Worker {
 };
 
 // The folder of a worker's files. Nothing is written there; reports name the files in it.
-inline std::string folder_of(const Worker& worker) { return "/logs/" + std::to_string(worker.pid()); }
+inline std::string folder_of(const Worker& worker) { return "/logs/" + std::to_string(worker.folder); }
 
 // An agent's process with the state of its driver. The first process has the coordinator in it.
 struct Process {
@@ -94,6 +96,7 @@ struct Process {
   std::optional<Time> deadman;  // when its keeper kills the workers
 
   std::vector<int> workers;  // the newest round's, by local rank
+  int successors = 0;        // started for them
   int starts = 0;            // times that workers were started; only the newest counts
   bool spawning = false, importing = false, spawn_fails = false, cleared = true, guardian_gone = false;
   std::optional<Duration> leftover_stuck;

@@ -73,6 +73,8 @@ class World {
   void step(Process& process, const launcher::AgentEvent& event);
   void set_timer(Process& process);
   void carry_out(Process& process, const launcher::StartWorkers& action);
+  void carry_out(Process& process, const launcher::StartSuccessor& action);
+  void carry_out(Process& process, const launcher::KillWorker& action);
   void carry_out(Process& process, const launcher::SignalWorkers& action);
   // Suspending a job is not simulated: agents only pass it on to their workers, and the coordinator does not see it.
   void carry_out(Process&, const launcher::SuspendWorkers&) {}
@@ -143,6 +145,7 @@ class World {
   void show_death(int id);
   bool is_newest(const Worker& worker) const;
   void reap(int id);
+  bool may_be_succeeded(const Worker& worker) const;
   void tell_peers(const Worker& dead);
   void hang_until_watchdog(const Worker& culprit, int root);
   Worker* worker_on(int machine, int local);

@@ -290,7 +290,7 @@ void Invariants::check_exit(const Process& to, const Directive& exit) {
   if (!exit.cause) return;
   check_cause(*exit.cause);
   promise(Promise::CauseGivesCode, exit.exit_code == exit.cause->status.shell_code(), exit.reason);
-  const bool is_used_up = scene_.coordinator->core.restarts() == scene_.plan.job.max_restarts;
+  const bool is_used_up = scene_.coordinator->core.restarts_used() == scene_.plan.job.max_restarts;
   promise(Promise::BudgetIsUsed, is_used_up || has(exit.reason, "not restarted"), exit.reason);
   if (is_used_up) coverage_.reached(Branch::BudgetUsedUp);
 }

@@ -57,23 +57,43 @@ constexpr std::array<const char*, static_cast<std::size_t>(Branch::Count)> kBran
     "a process is stopped and goes on",
     "the nodes of a round have no address of the coordinator in common",
     "a round has an address in numbers though the endpoint is a name",
+    "a worker that was killed has a successor",
 };
 
 constexpr std::array<const char*, 7> kCoordinatorNames = {"AgentLinked", "AgentReported", "AgentBeat",      "AgentGone",
                                                           "StoreOpened", "StoreFailed",   "CoordinatorTick"};
 constexpr std::array<const char*, 5> kCoordinatorPhases = {"Gathering", "Opening", "Running", "Stopping", "Over"};
-constexpr std::array<const char*, 17> kAgentNames = {
-    "LinkUp",         "LinkDown",    "LinkFailed",   "LinkRefused",  "BeatArrived",  "DirectiveArrived",
-    "WorkersStarted", "SpawnFailed", "NeverStarted", "WorkerDying",  "WorkerExited", "AllGone",
-    "StopSignal",     "Suspend",     "Resume",       "GuardianGone", "Tick"};
+constexpr std::array<const char*, 22> kAgentNames = {"LinkUp",
+                                                     "LinkDown",
+                                                     "LinkFailed",
+                                                     "LinkRefused",
+                                                     "BeatArrived",
+                                                     "DirectiveArrived",
+                                                     "WorkersStarted",
+                                                     "SpawnFailed",
+                                                     "NeverStarted",
+                                                     "WorkerDying",
+                                                     "WorkerExited",
+                                                     "SuccessorStarted",
+                                                     "SuccessorNeverStarted",
+                                                     "SuccessorArrived",
+                                                     "SuccessorsAwaited",
+                                                     "SuccessorsForgone",
+                                                     "AllGone",
+                                                     "StopSignal",
+                                                     "Suspend",
+                                                     "Resume",
+                                                     "GuardianGone",
+                                                     "Tick"};
 constexpr std::array<const char*, 8> kAgentPhases = {"Idle",      "Starting", "Running",  "Stopping",
                                                      "Lingering", "Killing",  "Clearing", "Left"};
 
 // What ten thousand seeds have to reach has a +, by event and phase. The others are rare or impossible.
 constexpr std::array<const char*, 7> kCoordinatorMust = {"+++++", "+++++", "+++++", "+++++", " + + ", " +   ", "+++++"};
-constexpr std::array<const char*, 17> kAgentMust = {
-    "+ +++++ ", "+ +++++ ", "+ +++++ ", "+       ", "+++++++ ", "+++++++ ", " + +    ", " +      ", "   + +  ",
-    "  ++ +  ", "  ++ +  ", "+   + + ", "+ +++++ ", "        ", "        ", "+ +++++ ", "+++++++ "};
+constexpr std::array<const char*, 22> kAgentMust = {
+    "+ +++++ ", "+ +++++ ", "+ +++++ ", "+       ", "+++++++ ", "+++++++ ", " + +    ", " +      ",
+    "   + +  ", "  ++ +  ", "  ++ +  ", "  ++    ", "  +     ", "  +     ", "  +     ", "  +     ",
+    "+   + + ", "+ +++++ ", "        ", "        ", "+ +++++ ", "+++++++ "};
 
 template <typename Counts, typename Musts, typename Names, typename Phases>
 void add_missing(std::vector<std::string>& missing, const Counts& counts, const Musts& musts, const Names& names,

@@ -63,6 +63,7 @@ enum class Branch {
   ProcessSlept,
   AddressesDiffer,
   NumericAddress,
+  Succeeded,
   Count,
 };
 

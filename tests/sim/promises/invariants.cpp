@@ -67,6 +67,16 @@ void Invariants::on_start(const Process& process, const Assignment& assignment) 
   promise(Promise::NothingStartsAfterEnd, !scene_.coordinator->core.over() || has_just_woken(process), who);
 }
 
+void Invariants::on_succession(const Process& process, const Worker& dead) const {
+  const std::string who = process.config.host + ", " + describe(dead);
+  promise(Promise::ReapedBeforeNext, dead.reaped, who);
+  promise(Promise::GuardedOnly, !process.guardian_gone, who);
+  promise(Promise::NewestRoundOnly, dead.round == process.core.state().round, who);
+  const rendezvous::AgentState& state = process.core.state();
+  const int most = process.config.job.max_restarts;
+  promise(Promise::BudgetIsKept, scene_.coordinator->core.restarts() + state.successors <= most, who);
+}
+
 void Invariants::on_started(const Process& process) {
   check_quiet();
   for (const auto& [lost, when] : lost_at_) {
@@ -201,7 +211,7 @@ void Invariants::at_end() {
     promise(Promise::FewMessages, directives <= 4 + 2 * links + 4 * rounds,
             host + " got " + std::to_string(directives));
     const int reports = process.reports_sent - static_cast<int>(process.users_signals.size());
-    promise(Promise::FewMessages, reports <= 6 + links + (5 + process.config.workers) * rounds,
+    promise(Promise::FewMessages, reports <= 6 + links + (5 + process.config.workers) * rounds + process.successors,
             host + " sent " + std::to_string(reports));
     if (scene_.plan.faults.empty() && reported_.count(process.index) > 0) {
       promise(Promise::FaultlessSucceeds, process.left && process.left->exit_code == 0, host);
@@ -221,7 +231,7 @@ void Invariants::check_success(const std::string& who) {
   if (succeeded_ == round) return;  // was checked before
   std::set<int> ran;
   for (const Worker& worker : scene_.workers) {
-    if (worker.round != round) continue;
+    if (worker.round != round || worker.is_replaced) continue;
     promise(Promise::SuccessIsTrue, worker.reaped && worker.status.success(), who + "; " + describe(worker));
     ran.insert(worker.process);
   }

@@ -122,6 +122,7 @@ class Invariants {
   void on_report(const Process& process, const rendezvous::AgentState& state) const;
   void on_told(const Process& process, const rendezvous::Directive& directive);
   void on_start(const Process& process, const rendezvous::Assignment& assignment);
+  void on_succession(const Process& process, const Worker& dead) const;
   void on_started(const Process& process);
   void on_spawn_failed() { failed_by_itself_ = true; }
   void on_stepped(const Process& process);

@@ -103,6 +103,17 @@ struct DescribeAgentEvent {
   std::string operator()(const WorkerExited& event) const {
     return "reaps worker " + std::to_string(event.local_rank) + ", which " + rendezvous::describe(event.status);
   }
+  std::string operator()(const SuccessorStarted& event) const {
+    return "another process has the place of worker " + std::to_string(event.local_rank);
+  }
+  std::string operator()(const SuccessorNeverStarted& event) const {
+    return "no process could be started for worker " + std::to_string(event.local_rank) + in_parentheses(event.why);
+  }
+  std::string operator()(const SuccessorArrived& event) const {
+    return "worker " + std::to_string(event.local_rank) + " goes on where it was";
+  }
+  std::string operator()(const SuccessorsAwaited&) const { return "its workers may have successors"; }
+  std::string operator()(const SuccessorsForgone&) const { return "its workers can have no successors"; }
   std::string operator()(const AllGone&) const { return "no process of the round is left"; }
   std::string operator()(const StopSignal& event) const { return "its user sends " + signal_name(event.signal); }
   std::string operator()(const Suspend&) const { return "its user suspends the job"; }
@@ -113,6 +124,10 @@ struct DescribeAgentEvent {
 
 struct DescribeAgentAction {
   std::string operator()(const StartWorkers&) const { return "starts its workers"; }
+  std::string operator()(const StartSuccessor& action) const {
+    return "starts another process as worker " + std::to_string(action.local_rank);
+  }
+  std::string operator()(const KillWorker& action) const { return "kills worker " + std::to_string(action.local_rank); }
   std::string operator()(const SignalWorkers& action) const {
     return "sends " + signal_name(action.signal) + " to its workers";
   }
