@@ -3,7 +3,8 @@
 
 usage: trainer.py CASE STEPS DEATHS SEED [BACKEND]
 
-In each of the first DEATHS lives of the job a rank, or several, or all, die at an instant that is drawn from SEED.
+In each of the first DEATHS lives of the job a rank, or several, or all, die at an instant that is drawn from SEED. A
+process that takes the place of one of them dies, too, until there were DEATHS of these.
 """
 import hashlib
 import os
@@ -113,11 +114,16 @@ class Losses:
 
 def arm(life):
     """Has this process die soon, in the lives in which it is to."""
-    if life >= DEATHS:
-        return
-    draw = random.Random(f"{SEED} {life}")
-    kind = draw.choice(["one", "one", "two", "all"])
-    victims = draw.sample(range(SIZE), {"one": 1, "two": min(2, SIZE), "all": SIZE}[kind])
+    if "DDPRUN_SUCCESSOR" in os.environ:
+        life = 100 + dist.distributed_c10d._get_default_store().add("successors", 1)
+        victims = [RANK] if life <= 100 + DEATHS else []
+        draw = random.Random(f"{SEED} {life}")
+    else:
+        draw = random.Random(f"{SEED} {life}")
+        kind = draw.choice(["one", "one", "two", "all"])
+        victims = draw.sample(range(SIZE), {"one": 1, "two": min(2, SIZE), "all": SIZE}[kind])
+        if life >= DEATHS:
+            return
     delay = draw.uniform(0.001, 1 if CASE == "workers" else 0.12)
     if RANK in victims:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)  # it ends the process between two instructions
@@ -187,7 +193,9 @@ def main():
     loader = torch.utils.data.DataLoader(data, batch_size=4, sampler=sampler, shuffle=sampler is None,
                                          num_workers=2 if CASE == "workers" else 0)
     accumulate = 4 if CASE == "accumulation" else 1
-    arm(LIFE)
+    is_armed = "DDPRUN_SUCCESSOR" in os.environ
+    if is_armed:
+        arm(LIFE)
     print(f"rank {RANK} begins life {LIFE} at step {run.step}: {run.recovered}", flush=True)
     epoch = run.epoch
     while run.step < STEPS:
@@ -196,6 +204,9 @@ def main():
         for x, y in run.batches(loader, epoch):
             if run.step >= STEPS:
                 break
+            if not is_armed:
+                arm(LIFE)
+                is_armed = True
             is_last_part = (run.batch + 1) % accumulate == 0
             with parallel.no_sync() if not is_last_part else torch.enable_grad():
                 with torch.autocast("cpu", torch.bfloat16, enabled=CASE == "mixed"):

@@ -153,6 +153,8 @@ class _Steps:
         self._loaders_generators: List[torch.Generator] = []
         self.position = _Position()
         self.number = 0
+        self._has_update = False  # since the last step was done
+        self._takes_place = is_successor()  # until the loop begins
         self._tensors = KeptTensors(model, optimizer)
         self._memory = KeptMemory(name, self._tensors.size, self._record_size(record_bytes), self._tensors.layout)
         self._record = Record(self._memory.record)
@@ -160,8 +162,6 @@ class _Steps:
         self._recovered: "Optional[_Recovered]" = None  # until the loop begins
         self._gradients: "Optional[List[Tuple[Any, Any]]]" = None  # while an update is left out
         self._has_started = False
-        self._has_update = False  # since the last step was done
-        self._takes_place = is_successor()  # until the loop begins
         if self._memory.found:
             self._recover()
         else:
