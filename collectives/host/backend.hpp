@@ -32,11 +32,10 @@ ddp_backend_group* make_host_group(const ddp_backend_group_config& config, const
 ddp_backend_group* make_successor(rendezvous::Descriptor segment, std::uint32_t rank, const Position& position,
                                   std::vector<std::int32_t> job_ranks);
 
-// Do so as the table's group_create does, for a process whose group is that of `config`. The first process of a rank
-// makes a group that awaits successors, if all ranks share memory; else one as the table makes.
+// Makes a group as the table's group_create does. It awaits successors if all ranks share memory.
 ddp_backend_status create_awaiting(const ddp_backend_group_config& config, ddp_backend_group** out,
                                    ddp_backend_error* error);
-// A later process repeats the start: make_successor() with Position{}.
+// Makes the group of a process that repeats the start: make_successor() with Position{}.
 ddp_backend_status create_successor(rendezvous::Descriptor segment, const ddp_backend_group_config& config,
                                     ddp_backend_group** out, ddp_backend_error* error);
 

@@ -161,7 +161,7 @@ using AgentEvent =
 struct StartWorkers {
   rendezvous::Assignment assignment;
 };
-struct StartSuccessor {  // of a worker that has exited; what that has left is to be killed
+struct StartSuccessor {  // the worker has exited, and what it has left is to be killed
   int local_rank = 0;
 };
 struct KillWorker {  // SIGKILL to one worker and what it has started

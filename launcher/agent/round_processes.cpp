@@ -287,10 +287,7 @@ void RoundProcesses::start_successor(int local_rank) {
 void RoundProcesses::fork_successors() {
   while (!successors_.empty()) {
     PendingSuccessor& next = successors_.front();
-    if (warm_parent_ && warm_parent_->is_ready()) {
-      next.is_asked_for = true;
-      return warm_parent_->fork({next.command});
-    }
+    if (warm_parent_ && warm_parent_->is_ready()) return warm_parent_->fork({next.command});
     if (warm_parent_ && warm_parent_->is_forking()) return;
     PendingSuccessor starting = std::move(next);
     successors_.pop_front();

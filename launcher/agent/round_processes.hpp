@@ -138,7 +138,6 @@ class RoundProcesses {
     int local_rank = 0;
     WorkerCommand command{};
     std::vector<Descriptor> files{};
-    bool is_asked_for = false;  // of the warm parent
   };
 
   DeathWatch::Callbacks death_watch_callbacks();
@@ -187,7 +186,7 @@ class RoundProcesses {
   std::optional<PendingStart> start_;
   std::vector<Worker> workers_;  // by local rank, in the newest round
   std::optional<Spawned> spawned_;
-  rendezvous::Assignment assignment_;                     // of the round whose workers run
+  rendezvous::Assignment assignment_;                     // what the workers that run were started with
   std::string agent_socket_;                              // as those workers know it
   std::deque<PendingSuccessor> successors_{};             // the first one may be asked for
   std::map<pid_t, rendezvous::ExitStatus> early_ends_{};  // children reaped while the warm parent forks successors

@@ -47,7 +47,7 @@ struct alignas(kKeptPage) KeptHeader {
   std::int64_t rank, world_size;
   KeptMark begun, updated, done;  // kNoStep: none yet; of `updated` also: the tensors are being replaced
   std::array<KeptMark, 2> begun_records, done_records;  // the step of the record in each place; kNoStep: none
-  std::array<KeptPosition, 2> positions;                // of even and of odd steps
+  std::array<KeptPosition, 2> positions;                // in two places, as records are
 };
 static_assert(sizeof(KeptHeader) == kKeptPage);
 

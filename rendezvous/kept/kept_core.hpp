@@ -69,7 +69,7 @@ KeptPlan plan_recovery(const std::vector<KeptFacts>& workers, int base_rank, int
 struct SuccessorPlan {
   GoOn go_on = GoOn::Nowhere;
   std::int64_t step = kNoStep;  // whose update is in the tensors, or will be
-  bool needs_tensors = false;   // of a worker that is through with the update of that step
+  bool needs_tensors = false;   // another worker has them once it is through with the update
 };
 SuccessorPlan plan_successor(const KeptFacts& worker);
 // Returns whether a worker has the tensors after the update of a step, as one with these facts needs them.

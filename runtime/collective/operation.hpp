@@ -29,7 +29,7 @@ enum class OperationKind : std::int32_t {
   GatherObject,
   ScatterObject,
   Allocate,
-  Mark,  // of a group that awaits successors, see ProcessGroup::mark()
+  Mark,  // see ProcessGroup::mark()
 };
 
 constexpr std::int32_t kAnyRank = DDP_ANY_RANK;

@@ -38,7 +38,7 @@ class Mapping {
 
 struct KeptOffer {
   Mapping memory;
-  rendezvous::Descriptor file = {};  // of the memory, if it outlives the process
+  rendezvous::Descriptor file = {};  // the memory, if it outlives the process
   bool outlives_process = false;
   rendezvous::GoOn go_on = rendezvous::GoOn::Nowhere;
   std::int64_t step = rendezvous::kNoStep;

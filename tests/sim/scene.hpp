@@ -53,7 +53,7 @@ struct Worker {
   bool told = false;     // it was told to end
   bool reaped = false;
   bool is_replaced = false;  // a successor has its place
-  int folder = 0;            // of its files: that of the first process in its place
+  int folder = 0;            // the number in the names of its files, which successors go on with
   Time acted_until;
   Why why = Why::Own;
   int root = 0;  // the worker whose failure it is due to, or one of the two above

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Has DistributedDataParallel make its buckets anew before the first step.
+"""Has DistributedDataParallel rebuild its buckets before the first step.
 
 It does so after the first step of a process, in the order in which gradients came. A process that takes the place of a
 dead one, while the others run on, would do that in the middle of their training, and call what they do not.
