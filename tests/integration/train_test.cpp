@@ -121,7 +121,7 @@ TEST_CASE("train: with --keep, workers killed at any instant cost no bit and no 
   CAPTURE(seed);
   std::mt19937 random(seed);
   const TemporaryFolder folder;
-  const std::vector<std::string> options = {"--steps=" + std::to_string(100 + 30 * kills),
+  const std::vector<std::string> options = {"--steps=" + std::to_string(100 + 150 * kills),
                                             "--checkpoint-every=1000000"};
   REQUIRE(run(train(folder, "undisturbed", 4, options)).code == 0);
 
@@ -132,11 +132,11 @@ TEST_CASE("train: with --keep, workers killed at any instant cost no bit and no 
   Process job(train(folder, "killed", 4, with_keep, {"--keep-memory", "--max-restarts=1000000"}), patient);
   job.wait_for("memory is kept from now on");
   const pid_t agent = only_child_of(only_child_of(job.pid()));  // below guardian and keeper
-  int killed = 0;
-  for (; killed < kills; ++killed) {
-    std::this_thread::sleep_for(std::chrono::microseconds(random() % 80'000));  // an instant of its steps
+  for (int killed = 0; killed < kills; ++killed) {
+    job.wait_for("tokens/s", count(job.out(), "tokens/s") + 3);                 // it makes steps
+    std::this_thread::sleep_for(std::chrono::microseconds(random() % 40'000));  // an instant of them
     const auto workers = children_of(agent);
-    if (workers.empty()) continue;
+    if (workers.empty()) break;  // it has made them all
     const bool all = random() % 10 == 0;
     for (const pid_t worker : workers) {
       if (all) ::kill(worker, SIGKILL);
