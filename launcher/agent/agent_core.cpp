@@ -402,8 +402,10 @@ void AgentCore::on(const WorkerDying& event) {
   if (phase_ != Phase::Running || failure_of(event.local_rank) != nullptr) return;
   // Its successor waits until its memory is freed.
   if (event.may_be_succeeded && may_be_succeeded(event.local_rank, event.status)) return;
-  set_status(note_failure(event.local_rank, event.time, event.exiting), event.status);
-  report();  // the coordinator decides for all nodes at once
+  WorkerFailure& failure = note_failure(event.local_rank, event.time, event.exiting);
+  const bool is_successor = workers_.at(static_cast<std::size_t>(event.local_rank)).succession.has_value();
+  if (!is_successor) set_status(failure, event.status);  // else it has failed as the process before it
+  report();                                              // the coordinator decides for all nodes at once
 }
 
 void AgentCore::on(const WorkerExited& event) {

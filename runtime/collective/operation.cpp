@@ -8,8 +8,7 @@
 namespace ddp::runtime {
 
 bool is_barrier(OperationKind kind) {
-  return kind == OperationKind::Barrier || kind == OperationKind::MonitoredBarrier ||
-         kind == OperationKind::Mark;
+  return kind == OperationKind::Barrier || kind == OperationKind::MonitoredBarrier || kind == OperationKind::Mark;
 }
 
 bool has_root(OperationKind kind) {

@@ -798,6 +798,7 @@ TEST_CASE("agent: a successor that exits has failed as the process before it", "
   agent.step(SuccessorStarted{1, 102});
   const bool peer_first = GENERATE(false, true);
   if (peer_first) agent.exit(0, {.code = 1});
+  if (GENERATE(false, true)) agent.die(1, {.code = 1});
   agent.exit(1, {.code = 1});
   const auto& failures = agent.core.state().failures;
   REQUIRE(failures.size() == (peer_first ? 2 : 1));

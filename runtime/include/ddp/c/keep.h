@@ -64,8 +64,9 @@ typedef struct ddp_keep_options {
  * all find the same.
  *
  * Without ddprun, or without its option --keep-memory, the memory is ordinary and ends with the process; all else is
- * the same. name has letters, digits, dots, dashes and underscores; a worker keeps at most 16. options may be NULL. The session must stay as long as ddp_kept_done() is called.
- * DDP_SYSTEM if ddprun refuses, for example since the memory does not fit into the job's control group. */
+ * the same. name has letters, digits, dots, dashes and underscores; a worker keeps at most 16. options may be NULL. The
+ * session must stay as long as ddp_kept_done() is called. DDP_SYSTEM if ddprun refuses, for example since the memory
+ * does not fit into the job's control group. */
 DDP_API ddp_status ddp_keep(ddp_session* session, const char* name, size_t bytes, const ddp_keep_options* options,
                             ddp_kept** kept, void** memory, int32_t* found);
 /** Unmaps the memory; the launcher keeps it. NULL is allowed. */
@@ -76,8 +77,8 @@ DDP_API ddp_status ddp_kept_begun(ddp_kept* kept, int32_t* write);
 /** Marks that the update is complete. */
 DDP_API ddp_status ddp_kept_updated(ddp_kept* kept);
 /** Marks that the step is over: the next one starts here. The first call marks the start of the training. *steps
- * becomes the number of steps that are done since the memory was made. DDP_MISMATCH in a process that takes the place of
- * one that died, if it has made other collectives than that one. */
+ * becomes the number of steps that are done since the memory was made. DDP_MISMATCH in a process that takes the place
+ * of one that died, if it has made other collectives than that one. */
 DDP_API ddp_status ddp_kept_done(ddp_kept* kept, int64_t* steps);
 /** Returns a sentence that says what was found, for a log. Never NULL; valid as long as kept. */
 DDP_API const char* ddp_kept_recovered(const ddp_kept* kept);
