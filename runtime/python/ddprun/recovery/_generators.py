@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The random generators of this process: PyTorch's, Python's and NumPy's, and those that a loader draws from."""
 import array
+import ctypes
 import random
 import sys
 from typing import Any, Dict, Iterable, List
@@ -14,9 +15,9 @@ def state_of_generators(others: Iterable[torch.Generator] = ()) -> State:
     """Returns what all generators will draw, as an object that is quick to copy."""
     version, numbers, gauss = random.getstate()
     state: State = {
-        "torch": torch.get_rng_state(),
+        "torch": _bytes_of(torch.get_rng_state()),
         "python": (version, array.array("I", numbers).tobytes(), gauss),
-        "others": [other.get_state() for other in others],
+        "others": [_bytes_of(other.get_state()) for other in others],
     }
     numpy = sys.modules.get("numpy")
     if numpy is not None:
@@ -27,16 +28,24 @@ def state_of_generators(others: Iterable[torch.Generator] = ()) -> State:
 
 def set_generators(state: State, others: Iterable[torch.Generator] = ()) -> None:
     """Has all generators draw what they would have drawn when the state was taken."""
-    torch.set_rng_state(state["torch"])
+    torch.set_rng_state(_tensor_of(state["torch"]))
     version, numbers, gauss = state["python"]
     random.setstate((version, tuple(array.array("I", numbers)), gauss))
     for other, its in zip(others, state["others"]):
-        other.set_state(its)
+        other.set_state(_tensor_of(its))
     if "numpy" in state:
         import numpy
 
         kind, keys, *rest = state["numpy"]
         numpy.random.set_state((kind, numpy.frombuffer(keys, dtype=numpy.uint32), *rest))
+
+
+def _bytes_of(state: torch.Tensor) -> bytes:
+    return ctypes.string_at(state.data_ptr(), state.numel())
+
+
+def _tensor_of(state: bytes) -> torch.Tensor:
+    return torch.frombuffer(bytearray(state), dtype=torch.uint8)
 
 
 def generators_of(loader: Any) -> List[torch.Generator]:

@@ -1,15 +1,20 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Moves a model's parameters and its optimizer's state into kept memory, where they stay:
 
-    values     what the optimizer's state has besides tensors, and its groups' settings; a Record
+    values     which tensors the optimizer's state has, and what it has besides; a Record
+    groups     the settings of the optimizer's groups; a Record
     tensors    parameters, then the optimizer's state, each aligned to 64 bytes
 
 Only places change: parameters and state stay the same Python objects. The optimizer makes its state in its first step,
 so what it will be is found out with copies, and it moves when it is there.
+
+A model has hundreds of tensors, and three times in a step it is checked that they are in their places. So a check
+compares lists, without a name, and most steps write no values.
 """
 import copy
 import hashlib
-from typing import Any, Dict, Iterator, List, NamedTuple, Tuple
+import operator
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 import torch
 from torch.optim import Optimizer
@@ -25,6 +30,9 @@ class Place(NamedTuple):
     shape: Tuple[int, ...]
     strides: Tuple[int, ...]
     start: int  # in bytes from the first tensor
+
+
+_version_of = operator.attrgetter("_version")
 
 
 class KeptTensors:
@@ -48,13 +56,19 @@ class KeptTensors:
             for key, tensor in sorted(_tensors_in(copied.state.get(theirs, {})).items()):
                 _check(f"{key} of {self._names[own]}", tensor)
                 self._add_place(_state_name(self._names[own], key), tensor)
-        self._values_size = aligned(2 * size_of(_values_of(copied)) + 4096)
-        self.size = self._values_size + self._end
-        words = repr((type(optimizer).__qualname__, self._values_size, list(self._places.values())))
+        self._sizes = [aligned(2 * size_of(part) + 4096) for part in (_values_of(copied), groups_of(copied))]
+        self.size = sum(self._sizes) + self._end
+        words = repr((type(optimizer).__qualname__, self._sizes, list(self._places.values())))
         self.layout = int.from_bytes(hashlib.sha256(words.encode()).digest()[:8], "little")
         self._memory = torch.empty(0, dtype=torch.uint8)
         self._values: Any = None
+        self._groups: Any = None
         self._versions: List[int] = []
+        # What the optimizer's state had when all was in its place, and all tensors with the addresses of their places.
+        self._seen_state: "Optional[List[Any]]" = None
+        self._seen: List[torch.Tensor] = []
+        self._addresses: List[int] = []
+        self._has_written_values = False  # of that state
 
     def _add_place(self, name: str, tensor: torch.Tensor) -> None:
         strides = tensor.stride() if _is_dense(tensor) else torch.empty(tensor.shape, device="meta").stride()
@@ -65,8 +79,9 @@ class KeptTensors:
 
     def move_into(self, memory: Any, found: bool) -> None:
         """Moves all that is there. found: the memory has the values."""
-        self._memory = torch.frombuffer(memory, dtype=torch.uint8)[self._values_size :]
-        self._values = Record(memoryview(memory).cast("B")[: self._values_size])
+        whole, (values, groups) = memoryview(memory).cast("B"), self._sizes
+        self._memory = torch.frombuffer(memory, dtype=torch.uint8)[values + groups :]
+        self._values, self._groups = Record(whole[:values]), Record(whole[values : values + groups])
         for name, parameter in self._parameters.items():
             self._move(parameter, name, found)
         if found and not self._values.is_empty():  # else there was no update yet
@@ -76,6 +91,8 @@ class KeptTensors:
 
     def move_state(self) -> None:
         """Moves the state that the optimizer has made since the last call."""
+        if self._has_noted_state():
+            return
         for name, tensor in self._state():
             if name not in self._places or self._places[name].shape != tuple(tensor.shape):
                 raise RuntimeError(
@@ -84,6 +101,7 @@ class KeptTensors:
                 )
             if not self._is_in_place(tensor, name):
                 self._move(tensor, name, False)
+        self._note_places()
 
     def _move(self, tensor: torch.Tensor, name: str, has_it: bool) -> None:
         there = self._view(name)
@@ -93,7 +111,7 @@ class KeptTensors:
 
     def _attach_state(self) -> None:
         parameters = _parameters_in(self._optimizer)
-        for number, (keys, _) in self._values.read()["state"].items():
+        for number, (keys, _) in self._values.read().items():
             parameter = parameters[number]
             tensors = {key: self._view(_state_name(self._names[parameter], key)) for key in keys}
             self._optimizer.state[parameter] = tensors
@@ -110,13 +128,19 @@ class KeptTensors:
         return flat.as_strided(place.shape, place.strides)
 
     def _is_in_place(self, tensor: torch.Tensor, name: str) -> bool:
-        return tensor.numel() == 0 or tensor.data_ptr() == self._memory.data_ptr() + self._places[name].start
+        return tensor.numel() == 0 or tensor.data_ptr() == self._address_of(name)
+
+    def _address_of(self, name: str) -> int:
+        return self._memory.data_ptr() + self._places[name].start
 
     # ---- Values ----
 
     def write_values(self) -> None:
         """Writes what is not a tensor, at the end of an update."""
-        self._values.write(_values_of(self._optimizer), "the optimizer's state without its tensors")
+        if not self._has_written_values:
+            self._values.write(_values_of(self._optimizer), "the optimizer's state without its tensors")
+            self._has_written_values = all(isinstance(value, torch.Tensor) for value in self._seen_state)
+        self._groups.write(groups_of(self._optimizer), "what the optimizer's groups have besides parameters")
 
     def read_values(self) -> None:
         """Gives the optimizer what it had at the end of the update that is in the memory, if there was one."""
@@ -124,19 +148,22 @@ class KeptTensors:
             return
         values = self._values.read()
         for number, parameter in enumerate(_parameters_in(self._optimizer)):
-            if number in values["state"]:
-                self._optimizer.state[parameter].update(values["state"][number][1])
-        set_groups(self._optimizer, values["groups"])
+            if number in values:
+                self._optimizer.state[parameter].update(values[number][1])
+        set_groups(self._optimizer, self._groups.read())
 
     # ---- Checking ----
 
     def note(self) -> None:
         """Notes that all writes to the parameters so far were right."""
-        self._versions = [parameter._version for parameter in self._parameters.values()]
+        self._versions = list(map(_version_of, self._parameters.values()))
 
-    def check_unchanged(self, when: str) -> "Dict[str, torch.Tensor]":
-        """Raises if something has written to parameters since note(). Returns those that were replaced."""
-        replaced = self._elsewhere()
+    def check_unchanged(self, when: str, is_all_checked: bool = True) -> "Dict[str, torch.Tensor]":
+        """Raises if something has written to parameters since note(). Returns what was replaced. Without is_all_checked
+        it is not seen if state is the same object as before and has memory of another one (`state.data = ...`)."""
+        replaced = self._elsewhere(is_all_checked)
+        if self._versions == list(map(_version_of, self._parameters.values())):
+            return replaced
         for (name, parameter), version in zip(self._parameters.items(), self._versions):
             if parameter._version != version and name not in replaced:
                 raise RuntimeError(
@@ -163,12 +190,34 @@ class KeptTensors:
                     f"replaced by {tensor.dtype} of {list(tensor.shape)} on {tensor.device}; it cannot be kept"
                 )
             self._move(tensor, name, has_them)
+        if replaced:
+            self._seen_state = None
 
     def sample(self) -> torch.Tensor:
         """Returns some bytes of the parameters, by which it is seen that all were overwritten."""
         return self._memory[: self._parameters_end : 4093].clone()
 
-    def _elsewhere(self) -> "Dict[str, torch.Tensor]":
+    def _state_as_list(self) -> List[Any]:
+        return [value for state in self._optimizer.state.values() for value in state.values()]
+
+    def _note_places(self) -> None:
+        """Notes where all tensors are to be, when none of them is to be moved any more."""
+        self._seen_state, named = self._state_as_list(), [*self._parameters.items(), *self._state()]
+        self._seen = [tensor for _, tensor in named]
+        self._addresses = [self._address_of(name) if tensor.numel() else 0 for name, tensor in named]
+        self._has_written_values = False
+
+    def _has_noted_state(self) -> bool:
+        """Returns whether the optimizer's state has the objects that it had. Numbers are new objects each time."""
+        if self._seen_state is None:
+            return False
+        state = self._state_as_list()
+        return len(state) == len(self._seen_state) and all(map(operator.is_, state, self._seen_state))
+
+    def _elsewhere(self, is_all_checked: bool) -> "Dict[str, torch.Tensor]":
+        count = len(self._seen) if is_all_checked else len(self._parameters)
+        if self._has_noted_state() and self._addresses[:count] == list(map(torch.Tensor.data_ptr, self._seen[:count])):
+            return {}
         found = {name: p for name, p in self._parameters.items() if not self._is_in_place(p, name)}
         for name, tensor in self._state():
             if name in self._places and not self._is_in_place(tensor, name):
@@ -191,14 +240,15 @@ def groups_of(optimizer: Optimizer) -> "List[Dict[str, Any]]":
     return [{key: value for key, value in group.items() if key != "params"} for group in optimizer.param_groups]
 
 
-def _values_of(optimizer: Optimizer) -> "Dict[str, Any]":
+def _values_of(optimizer: Optimizer) -> "Dict[int, Tuple[List[str], Dict[str, Any]]]":
+    """Returns, by the parameter's number, the names of its tensors in the state and what else that has."""
     state = {}
     for number, parameter in enumerate(_parameters_in(optimizer)):
         if parameter in optimizer.state:
             own = optimizer.state[parameter]
             tensors = _tensors_in(own)
             state[number] = sorted(tensors), {key: value for key, value in own.items() if key not in tensors}
-    return {"state": state, "groups": groups_of(optimizer)}
+    return state
 
 
 def _parameters_in(optimizer: Optimizer) -> List[torch.Tensor]:
