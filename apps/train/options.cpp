@@ -58,6 +58,11 @@ void declare(CLI::App& app, Options& o) {
       ->check(count_or_none);
   app.add_option("--sample-bytes", o.sample_bytes, "Bytes of text to write at the end")->check(count_or_none);
   app.add_option("--log", o.log, "File for one line per step: step and loss")->type_name("FILE");
+  app.add_option(
+         "--times", o.times,
+         "File to which each worker adds a line per step: rank, restarts of the job, step, pid, and nanoseconds "
+         "since 1970")
+      ->type_name("FILE");
 }
 
 }  // namespace

@@ -28,7 +28,8 @@ struct Options {
 
   int validate_every = 100;  // steps; 0: at start and end only
   int sample_bytes = 300;
-  std::string log;  // path; empty: none
+  std::string log;    // path; empty: none
+  std::string times;  // path; empty: none
 
   std::string help;  // if not empty, the user asked for help: print it and stop
 };

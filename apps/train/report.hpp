@@ -35,4 +35,10 @@ class ProgressReport {
   std::unique_ptr<std::FILE, int (*)(std::FILE*)> log_{nullptr, &std::fclose};
 };
 
+struct StepDone {
+  int rank, restart_count, step;
+};
+// Appends a line to the file, in one write, so that lines of several workers do not mix. Throws BadInput if it cannot.
+void append_time(const std::string& path, const StepDone& done);
+
 }  // namespace train

@@ -49,6 +49,7 @@ class Trainer {
   std::int64_t epoch_ = -1;  // the epoch to which windows_, this worker's share, belongs
   std::vector<std::int64_t> windows_;
   CheckpointFile file_;
+  int restart_count_;
   ProgressReport report_;
 
   Gpt gpt_;
@@ -102,6 +103,7 @@ Trainer::Trainer(const Options& options, const Corpus& corpus, const ddp::Sessio
       sequences_per_epoch_(sequences_per_epoch(options, corpus, world_.size())),
       sampler_(static_cast<std::size_t>(sequences_per_epoch_), world_.size(), world_.rank(), options.seed),
       file_{options.checkpoint, identity(options, corpus), run_id()},
+      restart_count_(session.restart_count()),
       report_(world_.rank(), options.steps, double(options.global_batch) * options.shape.context),
       gpt_(options.shape, options.seed),
       optimizer_(make_optimizer(gpt_.parameters(), options.weight_decay)),
@@ -193,6 +195,9 @@ void Trainer::run() {
     take_step();
     ddp::progress(position_.step);  // for `ddprun ps`
     report_.step(position_.step, loss_);
+    if (!options_.times.empty()) {
+      append_time(options_.times, {world_.rank(), restart_count_, position_.step});
+    }
     if (is_due(options_.validate_every)) validate();
     if (options_.checkpoint_every > 0 && is_due(options_.checkpoint_every)) write_checkpoint();
   }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "launcher/agent/local_service.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <ctime>
 #include <set>
@@ -202,6 +204,7 @@ AgentView LocalService::view() const {
       .program = config_.program.name,
       .host = host_,
       .pid = config_.launcher_pid,
+      .agent_pid = getpid(),
       .seconds = std::chrono::duration_cast<std::chrono::seconds>(std::chrono::steady_clock::now() - began_).count(),
       .facts = facts_,
       .workers = sources_.workers()};

@@ -46,6 +46,7 @@ std::string to_json(const AgentView& view) {
   const rendezvous::NodeFacts& facts = view.facts;
   JsonObject json;
   json.number("version", rendezvous::kAgentSocketVersion).text("job", view.job).number("pid", view.pid);
+  json.number("agent", view.agent_pid);
   json.text("program", view.program).text("host", view.host).number("seconds", view.seconds);
   json.number("node_rank", facts.node_rank).number("nodes", facts.node_count).number("round", facts.round);
   json.number("restarts", facts.restart_count).text("phase", name_of(facts.phase));
@@ -61,6 +62,7 @@ std::optional<AgentView> agent_view(std::string_view json) {
     view.program = object.at("program");
     view.host = object.at("host");
     view.pid = object.at("pid");
+    view.agent_pid = object.value("agent", 0);
     view.seconds = object.at("seconds");
     for (const auto& worker : object.at("workers")) {
       WorkerView& shown = view.workers.emplace_back(WorkerView{worker.at("rank"), worker.at("pid")});

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What an agent says of its part of a job to processes of the same machine, as JSON on one line:
 //
-//     {"version":1,"job":"none","pid":4711,"program":"train.py","host":"a","seconds":12,
+//     {"version":1,"job":"none","pid":4711,"agent":4713,"program":"train.py","host":"a","seconds":12,
 //      "node_rank":0,"nodes":1,"round":2,"restarts":1,"phase":"running","world_size":2,"step":40,
 //      "workers":[{"rank":0,"pid":4714,"step":41,"seconds_since_step":1},{"rank":1,"pid":4715,"step":40,...}]}
 //
-// `pid` is the process that the user started. `step` of the job is the lowest step of its workers here; it is null
-// until all of them have shown one.
+// `pid` is the process that the user started, `agent` the one that answers. `step` of the job is the lowest step of its
+// workers here; it is null until all of them have shown one.
 #pragma once
 
 #include <sys/types.h>
@@ -31,6 +31,7 @@ struct WorkerView {
 struct AgentView {
   std::string job, program, host;
   int pid = 0;
+  int agent_pid = 0;         // 0: an older release's, which does not say it
   std::int64_t seconds = 0;  // since the agent began
   rendezvous::NodeFacts facts = {};
   std::vector<WorkerView> workers;  // those that run

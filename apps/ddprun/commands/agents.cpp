@@ -15,8 +15,6 @@
 namespace ddp::apps {
 namespace {
 
-using launcher::AgentView;
-
 constexpr char kAskState[] = R"({"version":1,"ask":"state"})";
 static_assert(rendezvous::kAgentSocketVersion == 1);
 
@@ -33,14 +31,16 @@ std::vector<std::string> sockets_in(const std::string& folder) {
   return paths;
 }
 
-std::string list_of(const std::vector<AgentView>& jobs) {
+std::string list_of(const std::vector<FoundJob>& jobs) {
   std::string text;
-  for (const AgentView& job : jobs)
-    text += (text.empty() ? "" : ", ") + job.job + " (pid " + std::to_string(job.pid) + ")";
+  for (const FoundJob& job : jobs)
+    text += (text.empty() ? "" : ", ") + job.view.job + " (pid " + std::to_string(job.view.pid) + ")";
   return text;
 }
 
 }  // namespace
+
+std::string ask_state(const std::string& socket) { return rendezvous::ask_agent(socket, kAskState).text; }
 
 AgentAnswers ask_all_agents(const std::string& command) {
   AgentAnswers answers;
@@ -48,9 +48,9 @@ AgentAnswers ask_all_agents(const std::string& command) {
   if (access(folder.c_str(), F_OK) == 0) launcher::make_agent_socket_folder();  // whose is it?
   for (const std::string& path : sockets_in(folder)) {
     try {
-      const std::string answer = rendezvous::ask_agent(path, kAskState).text;
+      const std::string answer = ask_state(path);
       if (launcher::agent_view(answer)) {
-        answers.states.push_back(answer);
+        answers.all.push_back({answer, path});
         continue;
       }
       fprintf(stderr, "ddprun %s: %s: %s\n", command.c_str(), path.c_str(), answer.c_str());
@@ -66,11 +66,13 @@ AgentAnswers ask_all_agents(const std::string& command) {
   return answers;
 }
 
-AgentView find_job(const std::string& command, const std::string& name) {
-  std::vector<AgentView> all, meant;
-  for (const std::string& state : ask_all_agents(command).states) all.push_back(*launcher::agent_view(state));
-  for (const AgentView& job : all) {
-    if (job.job.starts_with(name) || std::to_string(job.pid) == name) meant.push_back(job);
+FoundJob find_job(const std::string& command, const std::string& name) {
+  std::vector<FoundJob> all, meant;
+  for (const AgentAnswers::Answer& answer : ask_all_agents(command).all) {
+    all.push_back({*launcher::agent_view(answer.state), answer.socket});
+  }
+  for (const FoundJob& job : all) {
+    if (job.view.job.starts_with(name) || std::to_string(job.view.pid) == name) meant.push_back(job);
   }
   if (all.empty()) throw UsageError(command + ": this user has no job on this machine");
   if (meant.empty()) throw UsageError(command + ": no job is called " + name + "; there are " + list_of(all));

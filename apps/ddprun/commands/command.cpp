@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include "apps/ddprun/commands/chaos.hpp"
 #include "apps/ddprun/commands/ps.hpp"
 #include "apps/ddprun/commands/stacks.hpp"
 
@@ -13,6 +14,7 @@ std::optional<int> run_command(const std::vector<std::string>& arguments) {
   const std::vector<std::string> rest(arguments.begin() + 1, arguments.end());
   if (arguments[0] == "ps") return list_jobs(rest);
   if (arguments[0] == "stacks") return show_stacks(rest);
+  if (arguments[0] == "chaos") return cause_chaos(rest);
   return std::nullopt;
 }
 

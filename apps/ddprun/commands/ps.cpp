@@ -66,7 +66,7 @@ int list_jobs(const std::vector<std::string>& arguments) {
   if (!arguments.empty() && !as_json) throw SyntaxError("ddprun ps: the only option is --json");
   std::vector<Row> rows = {kHeadings};
   const AgentAnswers answers = ask_all_agents("ps");
-  for (const std::string& state : answers.states) {
+  for (const auto& [state, socket] : answers.all) {
     if (as_json) puts(state.c_str());
     if (!as_json) rows.push_back(row_of(*launcher::json_members(state)));
   }

@@ -27,7 +27,7 @@ int show_stacks(const std::vector<std::string>& arguments) {
       throw SyntaxError("stacks: \"" + argument + "\" is too much (ddprun stacks [JOB] [--json])");
     }
   }
-  const launcher::AgentView job = find_job("stacks", name);
+  const launcher::AgentView job = find_job("stacks", name).view;
   if (job.workers.empty()) {
     fprintf(stderr, "ddprun stacks: the job %s has no workers here now\n", job.job.c_str());
     return 1;

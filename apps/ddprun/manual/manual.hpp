@@ -29,7 +29,11 @@ inline constexpr std::array kDescription = {
     "`ddprun ps` lists this user's jobs that have an agent on this machine, and `ddprun ps --json` prints one line of "
     "JSON for each. `ddprun stacks` shows what the workers of a job here are doing, rank by rank: `ddprun stacks JOB`, "
     "where JOB is the job's id, the beginning of it, or its PID, and may be left out where there is one job. A program "
-    "that is itself called ps or stacks is started as ./ps.",
+    "that is itself called ps, stacks or chaos is started as ./ps.",
+    "`ddprun chaos` kills processes of such a job on purpose, to test that it recovers: `ddprun chaos JOB --every 30s` "
+    "kills a worker that is drawn at random every 30 s, with SIGKILL, until the job ends or --count kills are done. "
+    "With --kind agent it kills the job's agent on this machine, with --kind node the agent and all of its workers. "
+    "--seed repeats the draws. It kills nothing but processes of that job.",
 };
 
 inline constexpr std::array kExamples = {

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A rank that trains 11 million parameters with AdamW until it is ended, and stamps each step (stamps.h) when its loss is
+averaged over all ranks: in `what` is the step's number.
+
+usage: kept_train.py FILE keep                     with ddprun.keep, which finds memory only under --keep-memory
+       kept_train.py FILE checkpoint EVERY         writes FILE.pt after each EVERY steps, and goes on from it
+"""
+import os
+import sys
+import time
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+FILE, MODE = sys.argv[1], sys.argv[2]
+EVERY = int(sys.argv[3]) if MODE == "checkpoint" else 0
+RESTART = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", 0))
+
+
+def stamp(what):
+    line = f"{os.environ['RANK']} {RESTART} {what} {os.getpid()} {time.clock_gettime_ns(time.CLOCK_REALTIME)}\n"
+    with open(FILE, "a") as file:
+        file.write(line)
+
+
+class Place:
+    """Steps that are done."""
+
+    def __init__(self):
+        self.step = 0
+
+    def state_dict(self):
+        return {"step": self.step}
+
+    def load_state_dict(self, state):
+        self.step = state["step"]
+
+
+def main():
+    torch.set_num_threads(1)
+    torch.manual_seed(1)
+    if MODE == "keep":
+        import ddprun
+        import ddprun.torch  # noqa: F401  (without the package's metadata it makes the backend known)
+    dist.init_process_group("ddp" if MODE == "keep" else "gloo")
+    model = nn.Sequential(*(layer for _ in range(3) for layer in (nn.Linear(1920, 1920), nn.ReLU())))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+    place, run, checkpoint = Place(), None, FILE + ".pt"
+    if MODE == "keep":
+        run = ddprun.keep(model, optimizer, extra=[place])
+    elif os.path.exists(checkpoint):
+        saved = torch.load(checkpoint)
+        model.load_state_dict(saved["model"])
+        optimizer.load_state_dict(saved["optimizer"])
+        place.step = saved["step"]
+    parallel = DistributedDataParallel(model)
+    batch = torch.randn(32, 1920)
+    while True:
+        if run is not None:
+            run.start_step()
+        loss = parallel(batch).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        average = loss.detach().clone()
+        dist.all_reduce(average)
+        assert torch.isfinite(average)
+        place.step += 1
+        stamp(place.step)
+        if EVERY and place.step % EVERY == 0 and dist.get_rank() == 0:
+            saved = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": place.step}
+            torch.save(saved, checkpoint + ".new")
+            os.replace(checkpoint + ".new", checkpoint)
+
+
+main()

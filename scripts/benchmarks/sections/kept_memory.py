@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What a kill costs a training: the gap between two steps on all ranks. And what keep() costs where nothing fails."""
+import contextlib
+import json
+import os
+import random
+import signal
+import statistics
+import tempfile
+import time
+
+from .. import stamps
+from ..page import Column
+from ..processes import job
+from ..rounds import Contender, NotDone, Row, Group, WrongResult
+
+TITLE = "From a kill to the next step"
+ABOUT = """
+Four workers train: in Python 11 million parameters with AdamW, in C++ the language model of `train` with 10 million.
+Every few steps one worker, or all of them, are killed with SIGKILL at a random instant. Every rank stamps each step
+when it is done with it. The runs of a row are the kills of one job.
+
+* lost: from the last step that all ranks were done with before the kill, until all are done with the next one, less the
+  median time of a step before the first kill. 0 would be a kill that nobody notices.
+* next step: from the kill until then.
+* again: steps that were done before the kill and had to be done again.
+* keep: `ddprun --keep-memory`, with `ddprun.keep` or `train --keep`. checkpoint: a restart from the newest checkpoint,
+  which rank 0 writes after every 10 steps.
+"""
+COST = """
+What `ddprun.keep` costs a step when nothing fails: two trainings with equal models take turns in one process, one of
+them kept. own work: the median time that keep() works within a step, and its share of the step; kept / plain: the
+median ratio of the times of two steps that are neighbours, which also has what the place of the memory does to a step.
+"""
+WORKERS = 4
+EVERY = 10  # steps between checkpoints
+
+
+class Steps:
+    """What the workers' stamps say."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def done(self):
+        """Returns {step: [the first time that each rank was done with it]}."""
+        first = {}
+        for stamp in stamps.read(self.path):
+            first.setdefault(int(stamp.what), {}).setdefault(stamp.rank, stamp.at)
+        return {step: list(ranks.values()) for step, ranks in first.items()}
+
+    def newest(self):
+        return max((int(stamp.what) for stamp in stamps.read(self.path)), default=0)
+
+    def all_did(self, step):
+        return len(self.done().get(step, [])) == WORKERS
+
+    def pids(self):
+        """Returns the workers of the newest round, by rank."""
+        all_stamps = stamps.read(self.path)
+        newest = max(stamp.restart for stamp in all_stamps)
+        return {stamp.rank: stamp.pid for stamp in all_stamps if stamp.restart == newest}
+
+    def time_of_a_step(self):
+        ends = {}
+        for stamp in stamps.read(self.path):
+            if stamp.rank == 0:
+                ends.setdefault(stamp.restart, []).append(stamp.at)
+        return statistics.median(b - a for times in ends.values() for a, b in zip(times[2:], times[3:]))
+
+
+def kill_once(running, steps, kills_all):
+    """Kills at a random instant of a step, and returns when that was."""
+    before = steps.newest()
+    target = before + random.randrange(4, 10)
+    running.until(lambda: steps.all_did(target), f"step {target}")
+    time.sleep(random.random() * steps.time_of_a_step())
+    pids = steps.pids()
+    killed_at = time.clock_gettime(time.CLOCK_REALTIME)
+    for pid in pids.values() if kills_all else [random.choice(list(pids.values()))]:
+        with contextlib.suppress(ProcessLookupError):  # it has noticed the first one's death
+            os.kill(pid, signal.SIGKILL)
+    return killed_at
+
+
+def figures_of(killed_at, running, steps, step_time):
+    """Waits until all ranks are done with a step that not all were done with before."""
+    def ends():
+        return {step: max(times) for step, times in steps.done().items() if len(times) == WORKERS}
+
+    last = max(step for step, end in ends().items() if end <= killed_at)
+    running.until(lambda: max(ends()) > last, f"the step after {last}, after a kill")
+    reached = min(step for step in ends() if step > last)
+    end = ends()[reached]
+    again = sum(1 for stamp in stamps.read(steps.path)
+                if stamp.rank == 0 and int(stamp.what) <= last and killed_at < stamp.at < end)
+    lost = end - ends()[last] - (reached - last) * step_time
+    return {"lost_ms": 1e3 * lost, "next_ms": 1e3 * (end - killed_at), "again": again, "step_ms": 1e3 * step_time}
+
+
+def kills_of(command, environment, kills_all, count, patience):
+    """Runs a job, kills in it, and returns a dictionary of figures for each kill."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "stamps")
+        with job(*[word.replace("FILE", path) for word in command], environment=environment) as running:
+            running.patience = patience
+            steps = Steps(path)
+            running.until(lambda: steps.all_did(EVERY + 2), f"the first {EVERY + 2} steps")
+            step_time = steps.time_of_a_step()
+            return [figures_of(kill_once(running, steps, kills_all), running, steps, step_time) for _ in range(count)]
+
+
+def contenders(bench):
+    """Yields (name, command, environment, why not, most kills)."""
+    script = os.path.join(bench.root, "apps/ddp_bench/worker/kept_train.py")
+    python = {"PYTHON_EXEC": bench.python, "PYTHONPATH": os.path.join(bench.root, "runtime/python"),
+              "PATH": os.path.dirname(bench.binary("ddprun")) + os.pathsep + os.environ["PATH"]}
+    ddprun = [bench.binary("ddprun"), "--max-restarts", "100000", "--nproc_per_node", str(WORKERS)]
+    train = [bench.binary("train"), "--width", "512", "--layers", "3", "--heads", "8", "--context", "32",
+             "--global-batch", "4", "--steps", "1000000", "--validate-every", "0", "--sample-bytes", "0",
+             "--warmup", "100", "--times", "FILE", "--checkpoint", "FILE.safetensors"]
+    yield "PyTorch, keep", [*ddprun, "--keep-memory", "--preload", "torch", script, "FILE", "keep"], python, bench.no_torch, 20
+    torchrun = bench.launcher("torchrun", WORKERS)
+    yield ("PyTorch, torchrun, checkpoint",
+           ["env", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1", *torchrun.prefix, "--max-restarts", "100000", script, "FILE",
+            "checkpoint", str(EVERY)], {}, torchrun.not_run, 5)
+    yield "C++, keep", [*ddprun, "--keep-memory", *train, "--keep", "--checkpoint-every", "0"], {}, "", 20
+    yield "C++, checkpoint", [*ddprun, *train, "--checkpoint-every", str(EVERY)], {}, "", 20
+
+
+def row_of(bench, name, command, environment, why_not, most, kills_all):
+    row = Row(name, " ".join(bench.shown(word) for word in command), not_run=why_not)
+    if why_not or bench.only and not any(word in name for word in bench.only):
+        return row
+    count = min(bench.runs(20), most)
+    try:
+        row.runs = kills_of(command, environment, kills_all, count, patience=60)
+    except AssertionError as late:
+        if "torchrun" not in name:
+            raise WrongResult(f"{name}: {late}") from late
+        row.runs, row.failures = [{}], [str(NotDone(str(late).partition(";")[0]))]
+    return row
+
+
+def cost(bench):
+    """Returns the group of what keep() costs a step."""
+    script = os.path.join(bench.root, "apps/ddp_bench/worker/keep_cost.py")
+    environment = {"PYTHON_EXEC": bench.python, "PYTHONPATH": os.path.join(bench.root, "runtime/python"),
+                   "PATH": os.path.dirname(bench.binary("ddprun")) + os.pathsep + os.environ["PATH"]}
+
+    def contender(model, optimizer):
+        command = [bench.binary("ddprun"), "--keep-memory", "--max-restarts", "1", "--nproc_per_node", "1", script,
+                   model, optimizer, "5" if bench.quick else "30"]
+
+        def measure():
+            with job(*command, environment=environment) as running:
+                if running.wait() != 0:
+                    raise WrongResult(running.said())
+                said = json.loads(running.out())
+            if not said["same"]:
+                raise WrongResult("the kept training has other parameters than the plain one")
+            return {"step_ms": said["step_ms"], "keep_ms": said["keep_ms"], "ratio": said["ratio"],
+                    "share": 100 * said["keep_ms"] / said["step_ms"]}
+
+        words = {"many": "504 tensors", "few": "6 tensors", "adamw": "AdamW", "fused": "AdamW(fused=True)"}
+        return Contender(f"{words[model]}, {words[optimizer]}", command, measure, bench.torch_version if bench.python else "",
+                         bench.no_torch, True)
+
+    return bench.in_turn("cost of keep", [contender(m, o) for m in ("many", "few") for o in ("adamw", "fused")], runs=3)
+
+
+def measure(bench):
+    groups = []
+    for name, kills_all in (("one worker killed", False), ("all workers killed", True)):
+        groups.append(Group(name, [row_of(bench, *one, kills_all) for one in contenders(bench)]))
+    return [*groups, cost(bench)]
+
+
+def write(page, groups):
+    kills = [group for group in groups if "killed" in group.name]
+    for group in kills:
+        page.rows(group, [Column("lost ms", "lost_ms", 0), Column("next step ms", "next_ms", 0),
+                          Column("again", "again", 0, spread=False), Column("a step ms", "step_ms", 0, spread=False)],
+                  base="PyTorch, keep")
+    for group in groups:
+        if group not in kills:
+            page.text(COST)
+            page.rows(group, [Column("a step ms", "step_ms"), Column("own work ms", "keep_ms", 2),
+                              Column("share %", "share"), Column("kept / plain", "ratio", 3)])
+    page.commands(groups)

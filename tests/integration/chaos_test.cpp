@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// `ddprun chaos`: whom it kills, when it ends, and what it refuses.
+#include <signal.h>
+
+#include <catch2/catch.hpp>
+#include <string>
+
+#include "tests/integration/ddprun.hpp"
+
+using Catch::Matchers::Contains;
+using namespace ddp::testing;
+
+namespace {
+
+const Words kWaits = {"note=USR1", "say=up", "until=USR1", "exit=0"};
+
+Words chaos(const Process& job, const Words& options) {
+  return ddprun_raw(Words{"chaos", std::to_string(job.pid())} + options);
+}
+
+void end(Process& job) {
+  for (const pid_t worker : children_of(agent_of(job))) kill(worker, SIGUSR1);
+  CHECK(job.wait().code == 0);
+  CHECK(job.all_gone());
+}
+
+// Returns the ranks that `ddprun chaos` says it has killed, in their order.
+std::string killed_ranks(const std::string& out) {
+  std::string ranks;
+  for (std::size_t at = 0; (at = out.find(": worker: rank ", at)) != std::string::npos; ++at) ranks += out[at + 15];
+  return ranks;
+}
+
+}  // namespace
+
+TEST_CASE("chaos: workers are killed as often as asked for, and a seed repeats which", "[apps][integration]") {
+  std::string ranks;
+  for (int run_number = 0; run_number < 2; ++run_number) {
+    Process job(ddprun({"--nproc-per-node=4", "--max-restarts=3"}, kWaits));
+    job.wait_for("up", 4);
+    const Result killed = run(chaos(job, {"--every=1ms", "--count=3", "--seed=7"}));
+    CAPTURE(killed.out, killed.err);
+    CHECK(killed.code == 0);
+    CHECK_THAT(killed.out, Contains("kills a worker every 1 ms, with --seed 7") && Contains("kill 3: worker: rank "));
+    CHECK(count(killed.out, ": worker: rank ") == 3);
+    if (run_number == 1) CHECK(killed_ranks(killed.out) == ranks);
+    ranks = killed_ranks(killed.out);
+    job.wait_for("restart 3 of 3");
+    kill(job.pid(), SIGTERM);
+    job.wait();
+    CHECK(job.all_gone());
+  }
+}
+
+TEST_CASE("chaos: an agent, or all of a node, is killed, and nothing of it is left", "[apps][integration]") {
+  const std::string kind = GENERATE("agent", "node");
+  Process other(ddprun({"--nproc-per-node=1"}, kWaits));
+  other.wait_for("up");
+  Process job(ddprun({"--nproc-per-node=2", "--max-restarts=3"}, kWaits));
+  job.wait_for("up", 2);
+  const pid_t agent = agent_of(job);
+  const Result killed = run(chaos(job, {"--every=1ms", "--kind=" + kind}));
+  CAPTURE(killed.out, killed.err);
+  CHECK(killed.code == 0);
+  CHECK_THAT(killed.out, Contains("kill 1: " + kind + ": agent (pid " + std::to_string(agent) + ")"));
+  CHECK(count(killed.out, "rank ") == (kind == "node" ? 2 : 0));
+  CHECK_THAT(killed.out, Contains("the job has ended, after 1 kill\n"));
+  CHECK(job.wait().code != 0);
+  CHECK(job.all_gone());
+  end(other);
+}
+
+TEST_CASE("chaos: it ends with the job, however long it would wait", "[apps][integration]") {
+  Process job(ddprun({"--nproc-per-node=1"}, kWaits));
+  job.wait_for("up");
+  Process killer(chaos(job, {"--every=1h"}));
+  killer.wait_for("kills a worker every 3600 s");
+  end(job);
+  const Result ended = killer.wait();
+  CHECK(ended.code == 0);
+  CHECK_THAT(ended.out, Contains("the job has ended, after 0 kills"));
+}
+
+TEST_CASE("chaos: a job that is not there is refused", "[apps][integration]") {
+  Process job(ddprun({"--nproc-per-node=1"}, kWaits));
+  job.wait_for("up");
+  const Result none = run(ddprun_raw({"chaos", "no-such-job"}));
+  CHECK(none.code == 2);
+  CHECK_THAT(none.err, Contains("chaos: no job is called no-such-job; there are "));
+  const Result wrong = run(ddprun_raw({"chaos", "--kind=all"}));
+  CHECK(wrong.code == 2);
+  CHECK_THAT(wrong.err, Contains("--kind all: give worker, agent or node"));
+  end(job);
+}
