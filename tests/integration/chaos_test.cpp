@@ -24,32 +24,40 @@ void end(Process& job) {
   CHECK(job.all_gone());
 }
 
-// Returns the ranks that `ddprun chaos` says it has killed, in their order.
-std::string killed_ranks(const std::string& out) {
-  std::string ranks;
-  for (std::size_t at = 0; (at = out.find(": worker: rank ", at)) != std::string::npos; ++at) ranks += out[at + 15];
-  return ranks;
+// Returns the first rank that `ddprun chaos` says it has killed.
+std::string killed_rank(const std::string& out) {
+  const std::string before = ": worker: rank ";
+  const std::size_t at = out.find(before);
+  return at == std::string::npos ? "" : out.substr(at + before.size(), 1);
 }
 
 }  // namespace
 
-TEST_CASE("chaos: workers are killed as often as asked for, and a seed repeats which", "[apps][integration]") {
-  std::string ranks;
-  for (int run_number = 0; run_number < 2; ++run_number) {
-    Process job(ddprun({"--nproc-per-node=4", "--max-restarts=3"}, kWaits));
+TEST_CASE("chaos: workers are killed as often as asked for", "[apps][integration]") {
+  Process job(ddprun({"--nproc-per-node=4", "--max-restarts=3"}, kWaits));
+  job.wait_for("up", 4);
+  const Result killed = run(chaos(job, {"--every=1ms", "--count=3"}));
+  CAPTURE(killed.out, killed.err);
+  CHECK(killed.code == 0);
+  CHECK_THAT(killed.out, Contains("kills a worker every 1 ms, with --seed ") && Contains("kill 3: worker: rank "));
+  CHECK(count(killed.out, ": worker: rank ") == 3);
+  job.wait_for("restart 1 of 3");  // one restart may answer two kills
+  kill(job.pid(), SIGTERM);
+  job.wait();
+  CHECK(job.all_gone());
+}
+
+TEST_CASE("chaos: a seed repeats which worker is killed", "[apps][integration]") {
+  std::vector<std::string> ranks;
+  for (int time = 0; time < 2; ++time) {
+    Process job(ddprun({"--nproc-per-node=4"}, kWaits));
     job.wait_for("up", 4);
-    const Result killed = run(chaos(job, {"--every=1ms", "--count=3", "--seed=7"}));
-    CAPTURE(killed.out, killed.err);
-    CHECK(killed.code == 0);
-    CHECK_THAT(killed.out, Contains("kills a worker every 1 ms, with --seed 7") && Contains("kill 3: worker: rank "));
-    CHECK(count(killed.out, ": worker: rank ") == 3);
-    if (run_number == 1) CHECK(killed_ranks(killed.out) == ranks);
-    ranks = killed_ranks(killed.out);
-    job.wait_for("restart 3 of 3");
-    kill(job.pid(), SIGTERM);
-    job.wait();
+    ranks.push_back(killed_rank(run(chaos(job, {"--every=1ms", "--count=1", "--seed=7"})).out));
+    CHECK(job.wait().code == 128 + SIGKILL);
     CHECK(job.all_gone());
   }
+  CHECK_FALSE(ranks[0].empty());
+  CHECK(ranks[0] == ranks[1]);
 }
 
 TEST_CASE("chaos: an agent, or all of a node, is killed, and nothing of it is left", "[apps][integration]") {
