@@ -27,7 +27,7 @@ std::string ask_state(const std::string& socket);
 
 struct FoundJob {
   launcher::AgentView view;
-  std::string socket;  // of its agent
+  std::string socket;  // its agent's
 };
 
 // Returns the agent of the job that `name` means: its id, the beginning of its id, or its pid; the only one, if `name`

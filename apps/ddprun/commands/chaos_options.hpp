@@ -21,7 +21,7 @@ struct ChaosOptions {
   std::string job;  // empty: the only one
   ChaosKind kind = ChaosKind::Worker;
   std::chrono::milliseconds every{30'000};
-  std::optional<std::int64_t> count = {};  // of kills; nothing: until the job ends
+  std::optional<std::int64_t> count = {};  // how many kills; nothing: until the job ends
   std::optional<std::uint64_t> seed = {};
 };
 

@@ -110,6 +110,23 @@ def replaced_before_an_update():
     refused("0.weight was torch.float32 of .3, 4. when it was kept, and .* replaced by torch.float64", optimizer.step)
 
 
+def replaced_state():
+    model, optimizer = model_and_optimizer()
+    run = kept(model, optimizer)
+    train(model, optimizer, run, 2)
+    weight = model[0].weight
+    place = optimizer.state[weight]["exp_avg"].data_ptr()
+    run.start_step()
+    optimizer.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+    assert optimizer.state[weight]["exp_avg"].data_ptr() != place
+    optimizer.step()
+    assert optimizer.state[weight]["exp_avg"].data_ptr() == place
+    run.start_step()
+    optimizer.step()
+    optimizer.state[weight]["exp_avg"].data = optimizer.state[weight]["exp_avg"].clone()
+    refused("0.weight: exp_avg was replaced after the update", run.start_step)
+
+
 def closures_and_growth():
     model, optimizer = model_and_optimizer()
     run = kept(model, optimizer)
@@ -184,7 +201,8 @@ def main():
         return plain()
     what_the_next_life_finds() if LIFE == 0 else None
     after_a_restart()
-    for rule in (what_cannot_be_kept, changes_outside_of_the_update, replaced_before_an_update, closures_and_growth):
+    for rule in (what_cannot_be_kept, changes_outside_of_the_update, replaced_before_an_update, replaced_state,
+                 closures_and_growth):
         rule() if LIFE == 0 else None
     print(f"rank {RANK}: all rules hold in life {LIFE}", flush=True)
     dist.barrier()

@@ -68,7 +68,7 @@ class KeptTensors:
         self._seen_state: "Optional[List[Any]]" = None
         self._seen: List[torch.Tensor] = []
         self._addresses: List[int] = []
-        self._has_written_values = False  # of that state
+        self._has_written_values = False  # what that state has besides tensors
 
     def _add_place(self, name: str, tensor: torch.Tensor) -> None:
         strides = tensor.stride() if _is_dense(tensor) else torch.empty(tensor.shape, device="meta").stride()
