@@ -14,6 +14,8 @@
 //                                                         `layout` is kKeptVersion of kept/arena.hpp, `go_on` and
 //                                                         `step` are those of the plan (kept/kept_core.hpp)
 //                                                      {...,"kept":1,"wait":1}: ask again in a moment
+//     {"version":1,"ask":"stacks"}                     -> {"version":1}, and the end of a pipe: what each worker does
+//                                                         here, as launcher/stacks/stack_json.hpp shows it
 //
 // The rest is about the group of all ranks of a job on one node that runs under --keep-memory, in which a new process
 // can take the place of a worker that was killed. An answer has nothing but the version, unless it says so.

@@ -12,6 +12,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
+#include <string_view>
 #include <system_error>
 #include <variant>
 
@@ -22,6 +23,7 @@
 #include "launcher/agent/agent.hpp"
 #include "launcher/agent/farewell.hpp"
 #include "launcher/config/program.hpp"
+#include "launcher/diagnosis/stack_helper.hpp"
 #include "launcher/process/guardian.hpp"
 #include "launcher/process/limits.hpp"
 #include "launcher/report/error_file.hpp"
@@ -119,6 +121,9 @@ int start(const Invocation& invocation, const std::vector<std::string>& argument
 int main(int argc, char** argv) {
   open_standard_descriptors();
   try {
+    if (argc > 0 && std::string_view(argv[0]) == ddp::launcher::kStackHelperName) {
+      return ddp::launcher::run_stack_helper({argv + 1, argv + argc});
+    }
     return start(ddp::apps::read_invocation(argc > 0 ? argv[0] : "ddprun"), {argv + 1, argv + argc});
   } catch (const std::exception& error) {
     return fail(1, error.what());

@@ -17,6 +17,9 @@
 #include "launcher/agent/local_service.hpp"
 #include "launcher/agent/node_output.hpp"
 #include "launcher/agent/round_processes.hpp"
+#include "launcher/agent/tell_stacks.hpp"
+#include "launcher/diagnosis/hang_watch.hpp"
+#include "launcher/diagnosis/stack_helper.hpp"
 #include "launcher/output/stream_route.hpp"
 #include "launcher/process/double_signal.hpp"
 #include "launcher/process/limits.hpp"
@@ -50,7 +53,10 @@ AgentConfig core_config(const LaunchConfig& config, const std::string& incarnati
           .coordinator = coordination.where(),
           .endpoint_host = config.master_addr,
           .join_timeout = config.timeouts.join,
-          .shutdown_timeout = config.shutdown_timeout};
+          .shutdown_timeout = config.shutdown_timeout,
+          .takes_stacks = config.stacks_within.count() > 0,
+          .keeps_memory = config.keep_memory,
+          .on_hang = config.on_hang};
 }
 
 class Agent {
@@ -79,7 +85,14 @@ class Agent {
                 .local_rank_of = [this](const std::string& id) { return processes_.local_rank_of(id); },
                 .awaited = [this] { driver_.handle(SuccessorsAwaited{}); },
                 .forgone = [this] { driver_.handle(SuccessorsForgone{}); },
-                .arrived = [this](int local_rank) { driver_.handle(SuccessorArrived{local_rank}); }}) {}
+                .arrived = [this](int local_rank) { driver_.handle(SuccessorArrived{local_rank}); }}),
+        stack_helper_(io_),
+        hang_watch_(io_, config.hang_timeout,
+                    {.workers = [this] { return processes_.workers_with_stacks(); },
+                     .step_at = [this](int rank) { return local_.step_at(rank); },
+                     .output = [this] { return out_.output.bytes_read(); }},
+                    {.stands_still = [this](const Hang& hang) { on_hang(hang); },
+                     .goes_on = [this] { out_.log.warning("hang_over", "the workers make progress again"); }}) {}
 
   int run() {
     wait_for_signals();
@@ -126,14 +139,32 @@ class Agent {
 
   void on_process(AgentEvent event) {
     if (auto* dying = std::get_if<WorkerDying>(&event)) {
-      local_.note_failure();
-      dying->may_be_succeeded = local_.may_be_succeeded(dying->local_rank);
-    }
-    if (auto* exited = std::get_if<WorkerExited>(&event); exited != nullptr && !exited->status.success()) {
-      local_.note_failure();
-      exited->may_be_succeeded = local_.may_be_succeeded(exited->local_rank);
+      dying->may_be_succeeded = note_failure(dying->local_rank);
+    } else if (auto* exited = std::get_if<WorkerExited>(&event)) {
+      if (!exited->status.success()) {
+        exited->may_be_succeeded = note_failure(exited->local_rank);
+      } else {
+        hang_watch_.note_end(base_rank_ + exited->local_rank, rendezvous::describe(exited->status));
+      }
+    } else if (std::holds_alternative<WorkersStarted>(event)) {
+      hang_watch_.begin();
     }
     driver_.handle(event);
+  }
+
+  // Returns whether a new process can go on in this worker's place.
+  bool note_failure(int local_rank) {
+    local_.note_failure();
+    const bool may_be_succeeded = local_.may_be_succeeded(local_rank);
+    if (!may_be_succeeded) hang_watch_.end();
+    return may_be_succeeded;
+  }
+
+  void on_hang(const Hang& hang) {
+    const std::string why = hang.since + ": " + hang.culprit.words;
+    stacks_ = hang.stacks;
+    tell_hang(hang, config_.job.max_nodes > 1, out_.log);
+    driver_.handle(HangFound{why});
   }
 
   void wait_for_guardian() {
@@ -175,6 +206,8 @@ class Agent {
     rendezvous::Assignment assignment = action.assignment;
     if (assignment.master_addr.empty()) assignment.master_addr = master_addr_;
     deadman_.await_keeper();
+    stacks_.clear();
+    base_rank_ = assignment.base_rank;
     local_.begin_round(core_.state(), assignment);
     processes_.start(std::move(assignment), local_.socket());
   }
@@ -187,9 +220,26 @@ class Agent {
   void carry_out(const KillWorker& action) { processes_.kill_worker(action.local_rank); }
 
   // A worker that is within an update of its kept memory finishes it first, so that some worker's memory is whole.
+  // Where their stacks are wanted, they are taken first.
   void carry_out(const SignalWorkers& action) {
+    end_diagnosis();
+    const int signal = action.signal;
+    const auto stop = [this, signal] { stop_after_updates(signal, std::chrono::steady_clock::now() + kUpdateWithin); };
+    const auto workers = action.stacks == StacksUse::NotTaken ? std::vector<StackHelper::RankAndPid>()
+                                                              : processes_.workers_with_stacks();
+    if (workers.empty()) return stop();
+    const bool is_logged = action.stacks == StacksUse::Logged;
+    stack_helper_.take(workers, config_.stacks_within, [this, stop, is_logged](std::vector<WorkerStacks> stacks) {
+      stacks_ = std::move(stacks);
+      if (is_logged && !stacks_.empty()) tell_stacks(stacks_, out_.log);
+      stop();
+    });
+  }
+
+  void end_diagnosis() {
+    hang_watch_.end();
+    stack_helper_.cancel();
     update_timer_.cancel();
-    stop_after_updates(action.signal, std::chrono::steady_clock::now() + kUpdateWithin);
   }
 
   void stop_after_updates(int signal, std::chrono::steady_clock::time_point until) {
@@ -200,15 +250,21 @@ class Agent {
     });
   }
 
-  void carry_out(const SuspendWorkers&) { processes_.suspend(); }
-  void carry_out(const ResumeWorkers&) { processes_.resume(); }
+  void carry_out(const SuspendWorkers&) {
+    hang_watch_.suspend();
+    processes_.suspend();
+  }
+  void carry_out(const ResumeWorkers&) {
+    processes_.resume();
+    hang_watch_.resume();
+  }
   void carry_out(const KillDescendants&) {
-    update_timer_.cancel();
+    end_diagnosis();
     processes_.kill();
   }
   void carry_out(const KillLeftovers& action) { processes_.kill_leftovers(action.local_rank, action.grace); }
   void carry_out(const ClearDescendants&) {
-    update_timer_.cancel();  // all workers have exited
+    end_diagnosis();  // all workers have exited
     processes_.clear();
   }
 
@@ -230,11 +286,11 @@ class Agent {
     exit_code_ = action.exit_code;
     farewell_.clear();
     processes_.end();
-    report_job_end(config_, action, processes_.last_round(), out_);
+    report_job_end(config_, action, processes_.last_round(), stacks_, out_);
     // Nothing is left to wait for, so that run() returns.
     link_->stop();
     local_.stop();
-    update_timer_.cancel();
+    end_diagnosis();
     signals_.cancel();
     guardian_.cancel();
   }
@@ -255,6 +311,10 @@ class Agent {
   RoundProcesses processes_;
   asio::steady_timer update_timer_;  // while workers that are to stop are within an update
   LocalService local_;
+  StackHelper stack_helper_;  // before a stop
+  HangWatch hang_watch_;
+  std::vector<WorkerStacks> stacks_;  // of the newest round, if they were taken
+  int base_rank_ = 0;                 // of the newest round
   DoubleSignal stop_;
   std::unique_ptr<rendezvous::LinkClient> link_;
   std::string coordinator_address_;  // numeric; empty if the coordinator is in this process

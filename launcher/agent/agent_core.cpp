@@ -279,7 +279,7 @@ void AgentCore::on(const DirectiveArrived& event) {
         if (config_.job.max_nodes > 1) act(LogLine{"stopping: " + directive.reason});
         exiting_when_told_.insert(event.exiting.begin(), event.exiting.end());
         if (state_.failures.empty()) workers_exiting_ = exiting_when_told_;
-        stop(directive.stop_signal);
+        stop(directive.stop_signal, stacks_before(directive));
       }
       break;
     case Directive::Kind::Exit:
@@ -404,8 +404,11 @@ void AgentCore::on(const WorkerDying& event) {
   if (event.may_be_succeeded && may_be_succeeded(event.local_rank, event.status)) return;
   WorkerFailure& failure = note_failure(event.local_rank, event.time, event.exiting);
   const bool is_successor = workers_.at(static_cast<std::size_t>(event.local_rank)).succession.has_value();
-  if (!is_successor) set_status(failure, event.status);  // else it has failed as the process before it
-  report();                                              // the coordinator decides for all nodes at once
+  if (!is_successor) {  // else it has failed as the process before it
+    set_status(failure, event.status);
+    failure.message = event.message;
+  }
+  report();  // the coordinator decides for all nodes at once
 }
 
 void AgentCore::on(const WorkerExited& event) {
@@ -615,6 +618,14 @@ void AgentCore::decide_alone() {
   end(128 + signal, rendezvous::signal_name(signal) + " received");  // mutant: signal_code
 }
 
+void AgentCore::on(const HangFound& event) {
+  if (phase_ != Phase::Running || config_.on_hang == OnHang::Tell) return;
+  state_.stopped_because = event.why;
+  if (config_.on_hang == OnHang::Stop) return end(1, event.why);
+  report();  // the coordinator decides whether a restart is left
+  stop(SIGTERM);
+}
+
 // Suspends running workers only. Those that are being stopped would spend their grace period asleep.
 void AgentCore::on(const Suspend&) {
   suspended_ = true;
@@ -649,14 +660,22 @@ void AgentCore::end(int exit_code, std::string reason) {
   if (phase_ == Phase::Starting || phase_ == Phase::Running) stop(SIGTERM);
 }
 
-void AgentCore::stop(int signal) {
+// Stacks cost the next round time, so they are taken only if there is none, or if they are what explains the failure.
+StacksUse AgentCore::stacks_before(const Directive& stop) const {
+  if (!config_.takes_stacks || !stop.cause) return StacksUse::NotTaken;
+  if (assignment_.restart_count >= config_.job.max_restarts) return StacksUse::Reported;
+  const bool is_needed = is_timeout(stop.cause->message) && !config_.keeps_memory;
+  return is_needed ? StacksUse::Logged : StacksUse::NotTaken;
+}
+
+void AgentCore::stop(int signal, StacksUse stacks) {
   phase_ = Phase::Stopping;
   stop_signal_ = signal;
   told_to_stop_ = true;
   state_.phase = WorkersPhase::Stopping;
   deadline_ = now_ + config_.shutdown_timeout;
   if (suspended_) act(ResumeWorkers{});  // a stopped process handles no signal
-  act(SignalWorkers{signal});
+  act(SignalWorkers{signal, stacks});
 }
 
 void AgentCore::kill() {

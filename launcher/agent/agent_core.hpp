@@ -40,6 +40,7 @@
 #include <variant>
 #include <vector>
 
+#include "launcher/config/launch_config.hpp"
 #include "rendezvous/link/messages.hpp"
 
 namespace ddp::launcher {
@@ -59,6 +60,9 @@ struct AgentConfig {
   std::string endpoint_host = {};  // as in AgentState
   std::chrono::milliseconds join_timeout = std::chrono::seconds(600);     // until the coordinator is found
   std::chrono::milliseconds shutdown_timeout = std::chrono::seconds(30);  // from the stop signal to SIGKILL
+  bool takes_stacks = false;                                              // before workers are stopped
+  bool keeps_memory = false;                                              // --keep-memory
+  OnHang on_hang = OnHang::Tell;
 };
 
 // Time from SIGKILL until a process counts as unkillable (stuck in the kernel).
@@ -109,13 +113,15 @@ struct WorkerDying {     // a worker is certain to end like this; WorkerExited f
   rendezvous::ExitStatus status;  // never a success: of those only WorkerExited comes
   rendezvous::WallTime time;
   std::vector<int> exiting;       // as in WorkerExited
+  std::string message = {};       // that it timed out, from its error file; else empty
   bool may_be_succeeded = false;  // as in WorkerExited
 };
 struct WorkerExited {
   int local_rank = 0;
   rendezvous::ExitStatus status;
   rendezvous::WallTime time;
-  std::string message;             // why its program could not be executed, or which timer ended it; else empty
+  // Why its program could not be executed, which timer ended it, or that it timed out, from its error file; else empty.
+  std::string message;
   std::vector<int> exiting;        // local ranks of other workers that are already exiting
   std::string out_of_memory = {};  // the evidence that it was killed for lack of memory; else empty
   bool may_be_succeeded = false;   // what it has kept lets a new process go on where it was
@@ -148,6 +154,9 @@ struct AllGone {                   // answer to ClearDescendants: no process is 
 struct StopSignal {  // the user asks the job to end; a second one asks for it at once (see kSameRequest)
   int signal = 0;
 };
+struct HangFound {  // the workers make no progress
+  std::string why;
+};
 struct Suspend {};  // Ctrl-Z on the user's terminal
 struct Resume {};
 struct GuardianGone {};
@@ -155,7 +164,8 @@ struct Tick {};
 using AgentEvent =
     std::variant<LinkUp, LinkDown, LinkFailed, LinkRefused, BeatArrived, DirectiveArrived, WorkersStarted, SpawnFailed,
                  NeverStarted, WorkerDying, WorkerExited, SuccessorStarted, SuccessorNeverStarted, SuccessorArrived,
-                 SuccessorsAwaited, SuccessorsForgone, AllGone, StopSignal, Suspend, Resume, GuardianGone, Tick>;
+                 SuccessorsAwaited, SuccessorsForgone, AllGone, StopSignal, HangFound, Suspend, Resume, GuardianGone,
+                 Tick>;
 
 // ---- actions ----
 struct StartWorkers {
@@ -167,8 +177,11 @@ struct StartSuccessor {  // the worker has exited, and what it has left is to be
 struct KillWorker {  // SIGKILL to one worker and what it has started
   int local_rank = 0;
 };
+// What becomes of the workers' stacks that are taken before they are stopped.
+enum class StacksUse { NotTaken, Logged, Reported };
 struct SignalWorkers {  // to the process group of each live worker
   int signal = 0;
+  StacksUse stacks = StacksUse::NotTaken;
 };
 struct SuspendWorkers {};  // and all their descendants; the deadline of a stop that is under way still holds
 struct ResumeWorkers {};
@@ -231,6 +244,7 @@ class AgentCore {
   void on(const SuccessorsForgone& event);
   void on(const AllGone& event);
   void on(const StopSignal& event);
+  void on(const HangFound& event);
   void on(const Suspend& event);
   void on(const Resume& event);
   void on(const GuardianGone& event);
@@ -248,7 +262,8 @@ class AgentCore {
   void note_killed_before();
   void watch_successors();
   void skip_round(const rendezvous::Directive& directive);
-  void stop(int signal);
+  StacksUse stacks_before(const rendezvous::Directive& stop) const;
+  void stop(int signal, StacksUse stacks = StacksUse::NotTaken);
   void kill();
   void kill_because(const std::string& reason);
   void note_killed();

@@ -8,9 +8,11 @@
 #include <utility>
 #include <vector>
 
+#include "launcher/agent/tell_stacks.hpp"
 #include "launcher/report/error_file.hpp"
 #include "launcher/report/failure_report.hpp"
 #include "launcher/report/torchrun_summary.hpp"
+#include "launcher/stacks/stack_json.hpp"
 #include "rendezvous/worker_contract.hpp"
 
 namespace ddp::launcher {
@@ -21,7 +23,7 @@ using rendezvous::Directive;
 using rendezvous::WorkerFailure;
 
 void log_failure(const LaunchConfig& config, const WorkerFailure& cause, const std::vector<WorkerFailure>& all,
-                 Log& log) {
+                 const std::vector<WorkerStacks>& stacks, Log& log) {
   std::vector<std::string> lines = failure_report(config.program.name, cause, all);
   if (cause.never_ran && config.job.max_restarts > 0) {
     lines.push_back("  not restarted: exit code " + std::to_string(cause.status.code) +
@@ -30,13 +32,18 @@ void log_failure(const LaunchConfig& config, const WorkerFailure& cause, const s
   if (log.is_for_terminal()) lines = coloured(std::move(lines));
   std::string report;
   for (const std::string& line : lines) report += (report.empty() ? "" : "\n") + line;
-  log.error("job_failed", report, cause.rank, failure_details(config.program.name, cause, all));
+  JsonObject details = failure_details(config.program.name, cause, all);
+  if (!stacks.empty()) {
+    report += "\n  what the others did, before they were stopped:" + indented_stacks(stacks);
+    details.json("stacks", stacks_json(stacks));
+  }
+  log.error("job_failed", report, cause.rank, details);
 }
 
-void log_end(const LaunchConfig& config, const Leave& end, Log& log) {
+void log_end(const LaunchConfig& config, const Leave& end, const std::vector<WorkerStacks>& stacks, Log& log) {
   const Directive& why = end.directive;
   if (why.cause) {
-    log_failure(config, *why.cause, why.failures, log);
+    log_failure(config, *why.cause, why.failures, stacks, log);
   } else if (end.exit_code != 0) {
     log.error("job_stopped", config.program.name + " stopped: " + why.reason);
   } else {
@@ -94,8 +101,9 @@ void write_report_file(const LaunchConfig& config, const Leave& end, const LastR
 
 }  // namespace
 
-void report_job_end(const LaunchConfig& config, const Leave& end, const LastRound& last_round, NodeOutput& out) {
-  log_end(config, end, out.log);
+void report_job_end(const LaunchConfig& config, const Leave& end, const LastRound& last_round,
+                    const std::vector<WorkerStacks>& stacks, NodeOutput& out) {
+  log_end(config, end, stacks, out.log);
   write_parents_file(config, end, out.log);
   if (config.compatibility == CompatibilityMode::Torchrun) write_as_torchrun(config, end, last_round.error_files, out);
   write_report_file(config, end, last_round, out);

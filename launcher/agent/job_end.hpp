@@ -10,6 +10,7 @@
 #include "launcher/agent/agent_core.hpp"
 #include "launcher/agent/node_output.hpp"
 #include "launcher/config/launch_config.hpp"
+#include "launcher/stacks/stack.hpp"
 
 namespace ddp::launcher {
 
@@ -19,6 +20,8 @@ struct LastRound {
   std::map<int, std::string> error_files;  // those that workers left, by rank
 };
 
-void report_job_end(const LaunchConfig& config, const Leave& end, const LastRound& last_round, NodeOutput& out);
+// `stacks` were taken of this node's workers before they were stopped; empty: none were.
+void report_job_end(const LaunchConfig& config, const Leave& end, const LastRound& last_round,
+                    const std::vector<WorkerStacks>& stacks, NodeOutput& out);
 
 }  // namespace ddp::launcher

@@ -17,6 +17,8 @@ namespace {
 
 using rendezvous::kAgentSocketVersion;
 
+constexpr std::chrono::seconds kStacksWithin{5};  // for a program that asks
+
 AgentSocket::Answer refusal(const std::string& why) {
   return {JsonObject().number("version", kAgentSocketVersion).text("error", why).str()};
 }
@@ -49,7 +51,7 @@ std::optional<std::int64_t> number_of(const JsonMembers& members, const std::str
 
 LocalService::LocalService(rendezvous::asio::io_context& io, const LaunchConfig& config, const std::string& host,
                            const std::string& incarnation, const Guarded& guarded, Log& log, Sources sources)
-    : config_(config), host_(host), log_(log), sources_(std::move(sources)) {
+    : config_(config), host_(host), log_(log), sources_(std::move(sources)), stack_helper_(io) {
   if (config.keep_memory) kept_.emplace(config.workers);
   if (kept_ && config.job.max_restarts == 0 && config.job.min_nodes == config.job.max_nodes) {
     log.warning("kept_memory", "--keep-memory is of use only with --max-restarts, since this job is never restarted");
@@ -141,6 +143,7 @@ AgentSocket::Answer LocalService::answer(rendezvous::DescriptorMessage& request)
   }
   const std::string ask = text_of(*members, "ask");
   if (ask == "state") return {to_json(view())};
+  if (ask == "stacks") return take_stacks();
   const std::set<std::string> of_workers = {"page", "keep", "await", "forgo", "group", "arrived"};
   if (of_workers.count(ask) == 0) return refusal("nothing can be asked by this name: " + ask);
   const auto local_rank = sources_.local_rank_of(text_of(*members, "incarnation"));
@@ -170,6 +173,19 @@ AgentSocket::Answer LocalService::answer_worker(const std::string& ask, int loca
   return {answer.str()};
 }
 
+AgentSocket::Answer LocalService::take_stacks() {
+  std::vector<StackHelper::RankAndPid> workers;
+  for (const WorkerView& worker : sources_.workers()) workers.emplace_back(worker.rank, worker.pid);
+  if (workers.empty()) return refusal("it has no workers here now");
+  try {
+    AgentSocket::Answer answer{JsonObject().number("version", kAgentSocketVersion).str()};
+    answer.own.push_back(stack_helper_.start(workers, kStacksWithin));
+    return answer;
+  } catch (const rendezvous::Error& error) {
+    return refusal(error.what());
+  }
+}
+
 AgentSocket::Answer LocalService::hand_out(int local_rank, const JsonMembers& request) {
   JsonObject answer;
   answer.number("version", kAgentSocketVersion).number("local_rank", local_rank);
@@ -196,6 +212,11 @@ AgentSocket::Answer LocalService::hand_out(int local_rank, const JsonMembers& re
   std::vector<int> descriptors = {memory.own};
   if (memory.source >= 0) descriptors.push_back(memory.source);
   return {answer.str(), std::move(descriptors)};
+}
+
+std::int64_t LocalService::step_at(int rank) const {
+  const auto shown = page_ ? page_->worker(rank - facts_.base_rank) : std::nullopt;
+  return shown && shown->step >= 0 ? shown->step_at : 0;
 }
 
 AgentView LocalService::view() const {

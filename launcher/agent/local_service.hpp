@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "launcher/config/launch_config.hpp"
+#include "launcher/diagnosis/stack_helper.hpp"
 #include "launcher/local/agent_page.hpp"
 #include "launcher/local/agent_socket.hpp"
 #include "launcher/local/agent_state.hpp"
@@ -51,10 +52,13 @@ class LocalService {
   std::string begin_succession(int local_rank);
   // Returns whether a worker that runs is within an update of memory that is kept.
   bool is_updating() const;
+  // Returns when a worker showed its newest step, in nanoseconds of CLOCK_BOOTTIME; 0: it has shown none.
+  std::int64_t step_at(int rank) const;
   void stop();
 
  private:
   AgentSocket::Answer answer(rendezvous::DescriptorMessage& request);
+  AgentSocket::Answer take_stacks();
   AgentSocket::Answer answer_worker(const std::string& ask, int local_rank, rendezvous::DescriptorMessage& request);
   AgentSocket::Answer hand_out(int local_rank, const JsonMembers& request);
   void plan_kept_memory(const rendezvous::Assignment& assignment);
@@ -70,6 +74,7 @@ class LocalService {
   std::optional<std::chrono::steady_clock::time_point> failed_;  // since the newest round began
   rendezvous::Descriptor
       group_;  // memory of the group in which workers of this round may have successors; none: not yet
+  StackHelper stack_helper_;
   std::unique_ptr<AgentPage> page_;
   std::unique_ptr<AgentSocket> socket_;
 };

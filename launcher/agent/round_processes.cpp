@@ -16,6 +16,7 @@
 #include "launcher/preload/memory_file.hpp"
 #include "launcher/process/process_tree.hpp"
 #include "launcher/report/error_file.hpp"
+#include "launcher/report/failure_hint.hpp"
 #include "rendezvous/base/error.hpp"
 #include "rendezvous/base/random_id.hpp"
 #include "rendezvous/base/text.hpp"
@@ -396,7 +397,13 @@ void RoundProcesses::on_worker_dying(int local_rank, ExitStatus ends_so) {
   const Worker& worker = workers_[static_cast<std::size_t>(local_rank)];
   out_.log.debug("worker_dying", name_of(worker) + " " + describe(ends_so) + "; its memory is not freed yet",
                  worker.rank);
-  handle_(WorkerDying{local_rank, ends_so, now(), exiting_workers()});
+  handle_(WorkerDying{local_rank, ends_so, now(), exiting_workers(), timeout_of(worker)});
+}
+
+// Returns what a worker's error file says if it is that it waited in vain: the stop of the others depends on it.
+std::string RoundProcesses::timeout_of(const Worker& worker) {
+  std::string text = read_error_file(worker.error_file).text;
+  return is_timeout(text) ? text : "";
 }
 
 std::vector<int> RoundProcesses::exiting_workers() const {
@@ -413,6 +420,14 @@ std::vector<WorkerView> RoundProcesses::running_workers() const {
     if (worker.is_there()) running.push_back({.rank = worker.rank, .pid = worker.pid});
   }
   return running;
+}
+
+std::vector<StackHelper::RankAndPid> RoundProcesses::workers_with_stacks() const {
+  std::vector<StackHelper::RankAndPid> found;
+  for (const Worker& worker : workers_) {
+    if (worker.is_there() && !is_exiting(worker.pid)) found.emplace_back(worker.rank, worker.pid);
+  }
+  return found;
 }
 
 std::optional<int> RoundProcesses::local_rank_of(const std::string& incarnation) const {
@@ -460,6 +475,7 @@ void RoundProcesses::on_worker_exit(Worker& worker, ExitStatus status) {
   event.status = status;
   const bool by_timer = !worker.expired_timers.empty() && status.signal == worker.timer_signal;
   if (by_timer) event.message = worker.expired_timers;
+  if (!status.success() && event.message.empty()) event.message = timeout_of(worker);
   if (status.signal == SIGKILL && !by_timer) event.out_of_memory = oom_.explain(worker.pid);
   if (!status.success()) event.exiting = exiting_workers();
   out_.log.info("worker_exited", name_of(worker) + " " + describe(status), worker.rank);

@@ -31,6 +31,7 @@
 #include "launcher/agent/store_search.hpp"
 #include "launcher/config/launch_config.hpp"
 #include "launcher/config/worker_environment.hpp"
+#include "launcher/diagnosis/stack_helper.hpp"
 #include "launcher/local/agent_state.hpp"
 #include "launcher/preload/warm_parent.hpp"
 #include "launcher/process/death_watch.hpp"
@@ -87,6 +88,8 @@ class RoundProcesses {
 
   // Returns the workers that have started and are not reaped.
   std::vector<WorkerView> running_workers() const;
+  // Returns those of them that are not exiting.
+  std::vector<StackHelper::RankAndPid> workers_with_stacks() const;
   // Returns the local rank of the worker that was started with this incarnation; nothing if none was, in this round.
   std::optional<int> local_rank_of(const std::string& incarnation) const;
 
@@ -142,6 +145,7 @@ class RoundProcesses {
 
   DeathWatch::Callbacks death_watch_callbacks();
   void on_worker_dying(int local_rank, rendezvous::ExitStatus ends_so);
+  static std::string timeout_of(const Worker& worker);
   void on_worker_exit(Worker& worker, rendezvous::ExitStatus status);
   void on_timers_expired(const ExpiredTimers& timers);
   bool signal_descendant(const ExpiredTimers& timers);

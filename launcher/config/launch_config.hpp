@@ -24,6 +24,9 @@ struct RendezvousTimeouts {
   std::chrono::milliseconds lost = std::chrono::seconds(15);       // keep_alive_interval * keep_alive_max_attempt
 };
 
+// What happens when the workers make no progress for --hang-timeout.
+enum class OnHang { Tell, Restart, Stop };
+
 // Which workers read ddprun's own stdin (--stdin); the stdin of the others is empty. Ranks are those of the job, so the
 // node with that rank reads.
 struct StdinReader {
@@ -53,6 +56,9 @@ struct LaunchConfig {
   rendezvous::JobShape job;                                               // --rdzv-id, --nnodes, --max-restarts
   std::chrono::milliseconds shutdown_timeout = std::chrono::seconds(30);  // from the stop signal to SIGKILL
   std::chrono::milliseconds monitor_interval{4};                          // polling interval for large workers
+  std::chrono::milliseconds stacks_within{500};  // --stacks-timeout, before workers are stopped; 0: none are taken
+  std::chrono::milliseconds hang_timeout{0};     // --hang-timeout; 0: hangs are not looked for
+  OnHang on_hang = OnHang::Tell;
 
   // The store and, with several nodes, the coordinator: at --master-addr if static, else at --rdzv-endpoint.
   std::string master_addr = "127.0.0.1";

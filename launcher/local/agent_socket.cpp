@@ -117,7 +117,9 @@ void AgentSocket::answer(int visitor) const {
   auto request = rendezvous::receive_with_descriptors(visitor);
   if (!request || request->text.empty()) return;  // it has gone
   const Answer answer = handle_(*request);
-  rendezvous::send_with_descriptors(visitor, answer.text, answer.descriptors);
+  std::vector<int> descriptors = answer.descriptors;
+  for (const rendezvous::Descriptor& descriptor : answer.own) descriptors.push_back(descriptor.get());
+  rendezvous::send_with_descriptors(visitor, answer.text, descriptors);
 }
 
 }  // namespace ddp::launcher

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "rendezvous/base/descriptor.hpp"
 #include "rendezvous/base/descriptor_message.hpp"
 #include "rendezvous/net/asio.hpp"
 
@@ -29,6 +30,7 @@ class AgentSocket {
   struct Answer {
     std::string text;
     std::vector<int> descriptors = {};
+    std::vector<rendezvous::Descriptor> own = {};  // sent after those, and closed then
   };
   using Handle = std::function<Answer(rendezvous::DescriptorMessage& request)>;
 

@@ -54,7 +54,10 @@ class Log {
   void error(const char* event, const std::string& reason, Rank rank = {}) {
     write(LogLevel::Error, event, reason, rank);
   }
-  // Logs an error to whose JSON line `fields` are added as "details".
+  // Log to a JSON line that `fields` are added to as "details".
+  void warning(const char* event, const std::string& reason, Rank rank, const JsonObject& fields) {
+    write(LogLevel::Warning, event, reason, rank, &fields);
+  }
   void error(const char* event, const std::string& reason, Rank rank, const JsonObject& fields) {
     write(LogLevel::Error, event, reason, rank, &fields);
   }

@@ -228,6 +228,8 @@ class Output::Thread {
     return std::move(last_words_);
   }
 
+  std::uint64_t bytes_read() const { return bytes_read_.load(std::memory_order_relaxed); }
+
  private:
   struct SetFilter {
     Console console;
@@ -486,6 +488,7 @@ class Output::Thread {
       reader.fd.close();
       return 0;
     }
+    bytes_read_.fetch_add(static_cast<std::uint64_t>(size), std::memory_order_relaxed);
     reader.stream.take({buffer_.data(), static_cast<std::size_t>(size)}, now);
     return static_cast<std::size_t>(size);
   }
@@ -536,6 +539,7 @@ class Output::Thread {
   std::array<LineFilter, 2> filters_;  // readers' streams point into these,
   std::list<Reader> readers_;          // and epoll into these
   int paused_ = 0;                     // number of paused readers
+  std::atomic<std::uint64_t> bytes_read_{0};
   std::array<bool, 2> is_watched_ = {};
   std::unique_ptr<Sink> events_;
   int writers_ = 0;  // number of the newest stream as a writer of sinks
@@ -580,5 +584,7 @@ std::vector<Output::LastWords> Output::end_round(std::chrono::milliseconds deadl
 }
 
 void Output::resize() { thread_->resize(); }
+
+std::uint64_t Output::bytes_read() const { return thread_->bytes_read(); }
 
 }  // namespace ddp::launcher

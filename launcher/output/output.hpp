@@ -18,6 +18,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -69,6 +70,9 @@ class Output {
   // lines and closes the streams. Returns the last words of each local rank. Waits at most
   // `deadline`, in case the console blocks.
   std::vector<LastWords> end_round(std::chrono::milliseconds deadline);
+
+  // Returns the bytes that came from workers so far. Any thread may ask.
+  std::uint64_t bytes_read() const;
 
   // Gives the workers' ptys the terminal's new size.
   void resize();

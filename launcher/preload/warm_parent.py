@@ -28,7 +28,7 @@ OLDEST = (3, 8)  # older Pythons have no sys.argv at this point
 OWN_PATH = "/proc/self/fd/"
 MARK = b"DDPRUN_INCARNATION="  # ddprun finds a worker's descendants by it, in the environment that /proc shows
 OWN_NAME = "ddprun warm"
-PR_SET_PDEATHSIG, PR_SET_NAME, PR_SET_CHILD_SUBREAPER = 1, 15, 36
+PR_SET_PDEATHSIG, PR_SET_NAME, PR_SET_CHILD_SUBREAPER, PR_SET_PTRACER = 1, 15, 36, 0x59616d61
 NEVER_RAN = 127
 BIND = 0  # ExecFailure::Step of launcher/process/start_gate.hpp
 
@@ -408,6 +408,7 @@ def take_place(index, worker, gate, status, standard, own):
     libc.prctl(PR_SET_PDEATHSIG, 9)
     if os.getppid() != agent:
         os._exit(NEVER_RAN)
+    libc.prctl(PR_SET_PTRACER, agent)
     libc.prctl(PR_SET_NAME, name)
     if worker.cpus:
         try:

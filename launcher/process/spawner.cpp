@@ -86,6 +86,8 @@ void duplicate(int from, int to) {
   kernel_call(SYS_setsid);
   kernel_call(SYS_prctl, PR_SET_PDEATHSIG, SIGKILL);
   if (kernel_call(SYS_getppid) != plan.agent) child_exit();  // the agent died before PDEATHSIG was set
+  // What the agent starts may look into it where Yama lets only ancestors do so. Kernels without Yama refuse the call.
+  kernel_call(SYS_prctl, PR_SET_PTRACER, plan.agent);
   // Its descriptors.
   duplicate(command.stdin_fd >= 0 ? command.stdin_fd : plan.null_fd, STDIN_FILENO);
   duplicate(command.stdout_fd, STDOUT_FILENO);

@@ -279,4 +279,11 @@ std::string hint_for(const WorkerFailure& failure, const std::string& python, co
   return hint_for_signal(failure);
 }
 
+bool is_timeout(const std::string& message) {
+  for (const char* words : {"imed out", "imeoutError", "operation timeout"}) {
+    if (message.find(words) != std::string::npos) return true;
+  }
+  return false;
+}
+
 }  // namespace ddp::launcher

@@ -14,4 +14,7 @@ namespace ddp::launcher {
 std::string hint_for(const rendezvous::WorkerFailure& failure, const std::string& python,
                      const std::string& log_error = "");
 
+// Returns whether a worker's message says that it waited in vain.
+bool is_timeout(const std::string& message);
+
 }  // namespace ddp::launcher

@@ -62,6 +62,17 @@ Frame native_frame(std::string_view line) {
   return frame;
 }
 
+// A source is "/home/me/train.cpp:88:5", without the column where that is not known.
+void add_source(Frame& frame, std::string_view source) {
+  const std::size_t file_end = source.find(':');
+  if (file_end == std::string_view::npos) return;
+  const std::string_view rest = source.substr(file_end + 1);
+  const auto line = rendezvous::parse_number<int>(std::string(rest.substr(0, rest.find(':'))));
+  if (!line) return;
+  frame.source = source.substr(0, file_end);
+  frame.line = *line;
+}
+
 // The functions by which the interpreter runs a frame, and by which it calls what is written in C.
 bool is_of_interpreter(const std::string& function) {
   for (const char* begins :
@@ -86,6 +97,8 @@ std::map<pid_t, std::vector<Frame>> native_threads(std::string_view eu_stack_tex
       frames = id ? &threads[*id] : nullptr;
     } else if (line.starts_with('#') && frames != nullptr) {
       frames->push_back(native_frame(line));
+    } else if (line.starts_with("    ") && frames != nullptr && !frames->empty()) {
+      add_source(frames->back(), line.substr(4));
     }
   }
   return threads;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Reads what `eu-stack -m` prints.
+// Reads what `eu-stack -m` and `eu-stack -m -s` print.
 #pragma once
 
 #include <map>

@@ -10,9 +10,10 @@
 namespace ddp::launcher {
 
 struct Frame {
-  std::string function;  // empty where there are no symbols
-  std::string file;      // the source of a Python frame; the program or library of a native one
-  int line = 0;          // 0: not known
+  std::string function;     // empty where there are no symbols
+  std::string file;         // the source of a Python frame; the program or library of a native one
+  int line = 0;             // 0: not known
+  std::string source = {};  // the source of a native frame, where its program has debug information
 
   bool operator==(const Frame&) const = default;
 };

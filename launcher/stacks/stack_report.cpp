@@ -2,70 +2,40 @@
 #include "launcher/stacks/stack_report.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 
+#include "launcher/stacks/frame_kind.hpp"
 #include "launcher/text/json_text.hpp"
 #include "launcher/text/ranges.hpp"
 
 namespace ddp::launcher {
 namespace {
 
-constexpr std::size_t kMostNative = 6;
+constexpr std::size_t kMostFrames = 20, kMostNative = 6;
 
 std::string base_name(const std::string& path) { return path.substr(path.rfind('/') + 1); }
-
-std::string place(const Frame& frame) {
-  return frame.line > 0 ? base_name(frame.file) + ":" + std::to_string(frame.line) : base_name(frame.file);
-}
-
-// Whether a Python frame is neither of the standard library nor of an installed package.
-bool is_users(const Frame& frame) {
-  if (frame.file.rfind('<', 0) == 0) return false;  // "<frozen runpy>"
-  for (const char* part : {"/site-packages/", "/dist-packages/"}) {
-    if (frame.file.find(part) != std::string::npos) return false;
-  }
-  const std::size_t lib = frame.file.find("/lib/python3.");
-  return lib == std::string::npos;
-}
-
-bool is_distributed(const Frame& frame) {
-  return frame.file.find("/torch/distributed/") != std::string::npos && frame.function != "wrapper";
-}
-
-// Returns what a stack is about: "in all_reduce, called at train.py:88 (step)".
-std::string headline(const ThreadStack& thread) {
-  const std::vector<Frame>& frames = thread.python.empty() ? thread.native : thread.python;
-  if (frames.empty()) return thread.kernel;
-  if (thread.python.empty()) {
-    const auto named = std::find_if(frames.begin(), frames.end(), [](const Frame& f) { return !f.function.empty(); });
-    return named == frames.end() ? thread.kernel : "in " + named->function;
-  }
-  const auto users = std::find_if(frames.begin(), frames.end(), is_users);
-  if (users == frames.end()) return "in " + frames.front().function + " at " + place(frames.front());
-  const std::string line = place(*users) + " (" + users->function + ")";
-  std::string called;
-  const auto distributed = std::find_if(frames.begin(), users, is_distributed);
-  if (distributed != users) {
-    called = distributed->function;
-  } else if (users != frames.begin()) {
-    called = std::prev(users)->function;
-  } else if (!thread.native.empty()) {
-    called = thread.native.front().function;
-  }
-  return called.empty() ? "at " + line : "in " + called + ", called at " + line;
-}
 
 std::string line_of(const Frame& frame) {
   std::string text = "    " + (frame.function.empty() ? "?" : frame.function);
   if (text.size() < 30) text.resize(30, ' ');
-  return text + " " + frame.file + (frame.line > 0 ? ":" + std::to_string(frame.line) : "") + "\n";
+  const std::string& file = frame.source.empty() ? frame.file : frame.source;
+  return text + " " + file + (frame.line > 0 ? ":" + std::to_string(frame.line) : "") + "\n";
+}
+
+// Returns a line for each frame; of a long stack, as of an endless recursion, only the innermost frames.
+std::string lines_of(const std::vector<Frame>& frames) {
+  std::string text;
+  const std::size_t shown = std::min(frames.size(), kMostFrames);
+  for (std::size_t i = 0; i < shown; ++i) text += line_of(frames[i]);
+  if (shown < frames.size()) text += "    and " + std::to_string(frames.size() - shown) + " more (--json has them)\n";
+  return text;
 }
 
 std::string describe_thread(const ThreadStack& thread) {
-  std::string text;
-  for (const Frame& frame : thread.python) text += line_of(frame);
+  std::string text = lines_of(thread.python);
   if (thread.python.empty()) {
-    for (const Frame& frame : thread.native) text += line_of(frame);
+    text = lines_of(thread.native);
   } else if (!thread.native.empty()) {
     text += "    which has called: ";
     for (std::size_t i = std::min(thread.native.size(), kMostNative); i-- > 0;) {
@@ -106,18 +76,29 @@ std::string describe_entry(const Entry& entry) {
   return text;
 }
 
-std::string frames_json(const std::vector<Frame>& frames) {
-  std::string list;
-  for (const Frame& frame : frames) {
-    JsonObject object;
-    object.text("function", frame.function).text("file", frame.file);
-    if (frame.line > 0) object.number("line", frame.line);
-    list += (list.empty() ? "" : ",") + object.str();
-  }
-  return "[" + list + "]";
-}
-
 }  // namespace
+
+std::string headline(const ThreadStack& thread) {
+  const bool is_python = !thread.python.empty();
+  const std::vector<Frame>& frames = is_python ? thread.python : thread.native;
+  if (frames.empty()) return thread.kernel;
+  const auto innermost = std::find_if(frames.begin(), frames.end(), [](const Frame& f) { return !f.function.empty(); });
+  const Frame* const users = users_frame(thread);
+  if (users == nullptr || (!is_python && users->line == 0)) {
+    if (is_python) return "in " + frames.front().function + " at " + place_of(frames.front());
+    return innermost == frames.end() ? thread.kernel : "in " + innermost->function;
+  }
+  const std::string line = place_of(*users) + " (" + users->function + ")";
+  std::string called;
+  if (const Frame* const distributed = distributed_call(thread)) {
+    called = distributed->function;
+  } else if (users != &frames.front()) {
+    called = std::prev(users)->function;
+  } else if (is_python && !thread.native.empty()) {
+    called = thread.native.front().function;
+  }
+  return called.empty() ? "at " + line : "in " + called + ", called at " + line;
+}
 
 std::string describe_stacks(const std::vector<WorkerStacks>& workers) {
   std::map<std::string, Entry> entries;
@@ -134,30 +115,6 @@ std::string describe_stacks(const std::vector<WorkerStacks>& workers) {
   std::string text;
   for (const Entry& entry : sorted) text += describe_entry(entry);
   return text;
-}
-
-std::string stacks_json(const std::vector<WorkerStacks>& workers) {
-  std::string list;
-  for (const WorkerStacks& worker : workers) {
-    std::string threads, missing;
-    for (const ThreadStack& thread : worker.threads) {
-      threads += (threads.empty() ? "" : ",") + JsonObject()
-                                                    .number("id", thread.id)
-                                                    .text("name", thread.name)
-                                                    .text("kernel", thread.kernel)
-                                                    .json("python", frames_json(thread.python))
-                                                    .json("native", frames_json(thread.native))
-                                                    .str();
-    }
-    for (const std::string& part : worker.missing) missing += (missing.empty() ? "" : ",") + quoted_json(part);
-    list += (list.empty() ? "" : ",") + JsonObject()
-                                            .number("rank", worker.rank)
-                                            .number("pid", worker.pid)
-                                            .json("missing", "[" + missing + "]")
-                                            .json("threads", "[" + threads + "]")
-                                            .str();
-  }
-  return "[" + list + "]";
 }
 
 }  // namespace ddp::launcher

@@ -23,8 +23,7 @@ namespace ddp::launcher {
 // missing parts, and the innermost frame of other threads that run the user's Python code.
 std::string describe_stacks(const std::vector<WorkerStacks>& workers);
 
-// Returns all of it as JSON: [{"rank":0,"pid":4711,"missing":[],"threads":[{"id":4711,"name":"MainThread",
-// "kernel":"asleep in futex_wait_queue","python":[{"function":"f","file":"/a.py","line":3}],"native":[...]}]}]
-std::string stacks_json(const std::vector<WorkerStacks>& workers);
+// Returns what a stack is about: "in all_reduce, called at train.py:88 (step)".
+std::string headline(const ThreadStack& thread);
 
 }  // namespace ddp::launcher

@@ -19,6 +19,9 @@
 namespace ddp::launcher {
 namespace {
 
+// To find the lines of native frames takes tenths of a second a process.
+constexpr std::chrono::seconds kTimeForLines{2};
+
 constexpr char kGetPySpy[] = "no py-spy: `pip install py-spy` shows Python's lines";
 constexpr char kGetEuStack[] = "no eu-stack: Debian's package elfutils shows native frames";
 
@@ -55,6 +58,7 @@ std::string complaint(const ToolRun& run) {
 struct Taking {
   WorkerStacks stacks;
   std::map<pid_t, KernelThread> before = {};
+  bool runs_python = false;
   std::optional<std::size_t> python = {}, native = {};  // which run is about it
 };
 
@@ -82,8 +86,8 @@ void add_frames(Taking& taking, const std::vector<ToolRun>& runs) {
     if (const auto found = python.find(id); found != python.end()) {
       if (!found->second.name.empty()) thread.name = found->second.name;
       thread.python = std::move(found->second.frames);
-      keep_what_python_called(thread.native);
     }
+    if (taking.runs_python) keep_what_python_called(thread.native);
     taking.stacks.threads.push_back(std::move(thread));
   }
   std::stable_partition(taking.stacks.threads.begin(), taking.stacks.threads.end(),
@@ -115,7 +119,7 @@ std::vector<WorkerStacks> take_stacks(const std::vector<std::pair<int, pid_t>>& 
       continue;
     }
     const std::string number = std::to_string(pid);
-    const bool is_python = runs_python(pid);
+    const bool is_python = taking.runs_python = runs_python(pid);
     if (is_python && tools.py_spy.empty()) taking.stacks.missing.push_back(kGetPySpy);
     if (is_python && !tools.py_spy.empty()) {
       taking.python = runs.size();
@@ -126,6 +130,7 @@ std::vector<WorkerStacks> take_stacks(const std::vector<std::pair<int, pid_t>>& 
     } else {
       taking.native = runs.size();
       runs.push_back({{tools.eu_stack, "-m", "-p", number}});
+      if (!is_python && within >= kTimeForLines) runs.back().command.insert(runs.back().command.begin() + 1, "-s");
     }
   }
   run_tools(runs, deadline);

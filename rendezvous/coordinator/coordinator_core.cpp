@@ -435,7 +435,9 @@ void CoordinatorCore::on_round_report(const Node& node) {
   } else if (!state.failures.empty()) {
     std::vector<WorkerFailure> known;
     for (const KnownFailure& f : failures_) known.push_back(f.failure);
-    stop_round(SIGTERM, {.trigger = Trigger::Failure, .reason = describe(*cause_of(known)), .dead = failed_ranks()});
+    const WorkerFailure& cause = *cause_of(known);
+    stop_round(SIGTERM,
+               {.trigger = Trigger::Failure, .reason = describe(cause), .dead = failed_ranks(), .cause = cause});
   }
 }
 
@@ -721,6 +723,7 @@ void CoordinatorCore::stop_round(int signal, Stop stop) {
 void CoordinatorCore::send_stop(int signal) {
   Directive directive = make(Directive::Kind::Stop, stop_.reason);
   directive.stop_signal = signal;
+  directive.cause = stop_.cause;
   for (const Incarnation& seat : roster_.seats()) {
     if (!seat.empty()) send(roster_.at(seat), directive);
   }

@@ -160,9 +160,10 @@ class CoordinatorCore {
   struct Stop {
     Trigger trigger = Trigger::Final;
     std::string reason;
-    int exit_code = 1;           // if Final
-    bool at_once = false;        // with SIGKILL
-    std::vector<int> dead = {};  // if Failure or Loss: the ranks that died
+    int exit_code = 1;                        // if Final
+    bool at_once = false;                     // with SIGKILL
+    std::vector<int> dead = {};               // if Failure or Loss: the ranks that died
+    std::optional<WorkerFailure> cause = {};  // if Failure: as far as it is known now
   };
   struct KnownFailure {
     Incarnation node;

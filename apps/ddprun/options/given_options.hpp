@@ -38,6 +38,9 @@ struct GivenOptions {
   int max_restarts = 0;
   int shutdown_timeout = 30;
   double monitor_interval = 0.004;
+  double stacks_timeout = 0.5;
+  double hang_timeout = 0;
+  std::string on_hang = "tell";
   std::string signals = kDefaultSignals;
 
   NodeOptions nodes;

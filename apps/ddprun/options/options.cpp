@@ -104,6 +104,26 @@ std::chrono::milliseconds monitor_interval(double seconds) {
   return std::chrono::milliseconds(std::lround(std::clamp(1e3 * seconds, 1.0, 1e9)));
 }
 
+std::chrono::milliseconds milliseconds_of(double seconds) {
+  return std::chrono::milliseconds(std::lround(1e3 * seconds));
+}
+
+// Fills in what hangs are, and what is done about them.
+void resolve_hangs(const GivenOptions& given, launcher::LaunchConfig& config) {
+  using launcher::OnHang;
+  config.hang_timeout = milliseconds_of(given.hang_timeout);
+  config.on_hang = given.on_hang == "restart" ? OnHang::Restart : given.on_hang == "stop" ? OnHang::Stop : OnHang::Tell;
+  if (config.on_hang == OnHang::Tell) return;
+  if (config.hang_timeout.count() == 0) {
+    throw UsageError("--on-hang " + given.on_hang + " does nothing without --hang-timeout SECONDS; give both");
+  }
+  if (config.job.max_nodes > 1) {
+    throw UsageError("--on-hang " + given.on_hang +
+                     " is for jobs of one node: with more, each node knows only whether "
+                     "its own workers make progress, and they may wait for another node; use --on-hang tell");
+  }
+}
+
 launcher::StdinReader stdin_reader(const std::string& text, const launcher::LaunchConfig& config) {
   using Who = launcher::StdinReader::Who;
   if (text.empty()) return {};
@@ -161,6 +181,7 @@ launcher::LaunchConfig to_config(const GivenOptions& given, const launcher::Prog
   config.job.max_restarts = given.max_restarts;
   config.shutdown_timeout = std::chrono::seconds(given.shutdown_timeout);
   config.monitor_interval = monitor_interval(given.monitor_interval);
+  config.stacks_within = milliseconds_of(given.stacks_timeout);
   config.virtual_local_rank = given.virtual_local_rank;
   const auto binding = *launcher::numa_binding_from(given.numa_binding);
   if (binding != launcher::NumaBinding::None || given.print_bindings) {
@@ -178,6 +199,7 @@ launcher::LaunchConfig to_config(const GivenOptions& given, const launcher::Prog
   if (!taken.empty()) fprintf(stderr, "ddprun: %s\n", taken.c_str());
   resolve_nodes(
       nodes, [](const std::string& line) { fprintf(stderr, "ddprun: %s\n", line.c_str()); }, config);
+  resolve_hangs(given, config);
   config.stdin_reader = stdin_reader(given.stdin_reader, config);
   config.timer_file = timer_file();
   config.any_user = given.any_user;

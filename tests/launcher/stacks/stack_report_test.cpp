@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "launcher/stacks/stack_report.hpp"
 
+#include "launcher/stacks/stack_json.hpp"
+
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
 

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "launcher/diagnosis/hang_watch.hpp"
+
+#include <utility>
+
+#include "launcher/diagnosis/worker_activity.hpp"
+#include "launcher/text/local_time.hpp"
+#include "rendezvous/base/text.hpp"
+
+namespace ddp::launcher {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Nobody waits for these stacks, so there is time to find the lines of native code.
+constexpr std::chrono::seconds kStacksWithin{5};
+
+}  // namespace
+
+HangWatch::HangWatch(rendezvous::asio::io_context& io, std::chrono::milliseconds timeout, Sources sources,
+                     Callbacks callbacks)
+    : timeout_(timeout),
+      sources_(std::move(sources)),
+      callbacks_(std::move(callbacks)),
+      core_(timeout),
+      helper_(io),
+      timer_(io) {}
+
+void HangWatch::begin() {
+  ended_.clear();
+  is_watching_ = timeout_.count() > 0;
+  resume();
+}
+
+void HangWatch::suspend() {
+  helper_.cancel();
+  timer_.cancel();
+}
+
+void HangWatch::resume() {
+  if (!is_watching_) return;
+  core_.begin(Clock::now());
+  wait();
+}
+
+void HangWatch::end() {
+  is_watching_ = false;
+  suspend();
+}
+
+void HangWatch::wait() {
+  timer_.expires_at(core_.next());
+  timer_.async_wait([this](const auto& error) {
+    if (!error && is_watching_) look();
+  });
+}
+
+void HangWatch::look() {
+  Signs signs;
+  signs.output = sources_.output();
+  const auto workers = sources_.workers();
+  for (const auto& [rank, pid] : workers) signs.workers.push_back({rank, sources_.step_at(rank), written_by(pid)});
+  const bool stood_still = core_.has_told();
+  core_.see(Clock::now(), signs);
+  if (stood_still && !core_.has_told()) callbacks_.goes_on();
+  if (!core_.wants_stacks()) return wait();
+  activity_.clear();
+  for (const auto& [rank, pid] : workers) activity_[rank] = activity_of(pid);
+  helper_.take(workers, kStacksWithin, [this](const std::vector<WorkerStacks>& stacks) { prove(stacks); });
+}
+
+void HangWatch::prove(const std::vector<WorkerStacks>& stacks) {
+  const bool is_proven = core_.prove(Clock::now(), stacks, activity_);
+  wait();
+  if (is_proven) callbacks_.stands_still(describe(stacks));
+}
+
+Hang HangWatch::describe(const std::vector<WorkerStacks>& stacks) const {
+  const auto still = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - core_.last_sign());
+  const auto began = std::chrono::time_point_cast<std::chrono::milliseconds>(std::chrono::system_clock::now() - still);
+  const auto whole = std::chrono::floor<std::chrono::seconds>(still);
+  const std::chrono::milliseconds shown = whole.count() > 0 ? whole : still;
+  return {find_culprit(stacks, ended_),
+          "no output and no step for " + rendezvous::to_string(shown) + ", since " + local_time(began, "%H:%M:%S"),
+          stacks};
+}
+
+}  // namespace ddp::launcher

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "launcher/diagnosis/stack_helper.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+
+#include "launcher/stacks/stack_json.hpp"
+#include "launcher/stacks/take_stacks.hpp"
+#include "rendezvous/base/error.hpp"
+#include "rendezvous/base/pipe.hpp"
+#include "rendezvous/base/text.hpp"
+
+namespace ddp::launcher {
+namespace {
+
+constexpr char kSelf[] = "/proc/self/exe";
+constexpr unsigned kOverdueSeconds = 2;  // after its deadline a helper that hangs is ended by the kernel
+
+// The tools must have ended, and their output be read and passed on, within the agent's time.
+std::chrono::milliseconds for_tools(std::chrono::milliseconds within) { return within * 9 / 10; }
+
+std::vector<std::string> environment_of_helper() {
+  std::vector<std::string> words;
+  for (char** word = environ; *word != nullptr; ++word) {
+    const std::string text = *word;
+    if (!text.starts_with("DEBUGINFOD_URLS=")) words.push_back(text);  // eu-stack would ask the network
+  }
+  return words;
+}
+
+}  // namespace
+
+int run_stack_helper(const std::vector<std::string>& arguments) {
+  const auto within = rendezvous::parse_number<int>(arguments.empty() ? "" : arguments[0]);
+  std::vector<StackHelper::RankAndPid> workers;
+  for (std::size_t i = 1; i < arguments.size(); ++i) {
+    const std::size_t colon = arguments[i].find(':');
+    const auto rank = rendezvous::parse_number<int>(arguments[i].substr(0, colon));
+    const auto pid = rendezvous::parse_number<pid_t>(arguments[i].substr(std::min(colon, arguments[i].size() - 1) + 1));
+    if (rank && pid) workers.emplace_back(*rank, *pid);
+  }
+  if (!within || workers.empty()) {
+    fprintf(stderr, "%s is a part of ddprun, which starts it; `ddprun stacks` shows stacks\n", kStackHelperName);
+    return 2;
+  }
+  const std::chrono::milliseconds time(*within);
+  alarm(static_cast<unsigned>(std::chrono::ceil<std::chrono::seconds>(time).count()) + kOverdueSeconds);
+  const auto stacks = take_stacks(workers, find_stack_tools(workers.front().second), time);
+  fputs(stacks_json(stacks).c_str(), stdout);
+  return fflush(stdout) == 0 ? 0 : 1;
+}
+
+rendezvous::Descriptor StackHelper::start(const std::vector<RankAndPid>& workers, std::chrono::milliseconds within) {
+  rendezvous::Pipe pipe = rendezvous::make_pipe("for stacks");
+  WorkerCommand command;
+  command.path = kSelf;
+  command.arguments = {kStackHelperName, std::to_string(for_tools(within).count())};
+  for (const auto& [rank, pid] : workers) command.arguments.push_back(std::to_string(rank) + ":" + std::to_string(pid));
+  command.environment = environment_of_helper();
+  command.stdout_fd = pipe.write_end.get();
+  command.stderr_fd = STDERR_FILENO;
+  std::vector<WorkerCommand> commands;
+  commands.push_back(std::move(command));
+  spawn(std::move(commands));
+  return std::move(pipe.read_end);
+}
+
+struct StackHelper::Taking {
+  explicit Taking(rendezvous::asio::io_context& io) : pipe(io), deadline(io) {}
+
+  rendezvous::asio::posix::stream_descriptor pipe;
+  rendezvous::asio::steady_timer deadline;
+  Done done;
+  std::string text;
+  char buffer[16384] = {};
+};
+
+void StackHelper::take(const std::vector<RankAndPid>& workers, std::chrono::milliseconds within, Done done) {
+  const auto taking = now_ = std::make_shared<Taking>(io_);
+  taking->done = std::move(done);
+  try {
+    taking->pipe.assign(start(workers, within).release());
+  } catch (const rendezvous::Error&) {
+    within = {};
+  }
+  taking->deadline.expires_after(within);
+  taking->deadline.async_wait([this, weak = std::weak_ptr(taking)](const auto& error) {
+    if (const auto timed = weak.lock(); timed && !error) finish(timed);
+  });
+  if (taking->pipe.is_open()) read_on(taking);
+}
+
+void StackHelper::read_on(const std::shared_ptr<Taking>& taking) {
+  taking->pipe.async_read_some(rendezvous::asio::buffer(taking->buffer),
+                               [this, weak = std::weak_ptr(taking)](const auto& error, std::size_t size) {
+                                 const auto read = weak.lock();
+                                 if (!read) return;
+                                 if (error) return finish(read);
+                                 read->text.append(read->buffer, size);
+                                 read_on(read);
+                               });
+}
+
+void StackHelper::finish(const std::shared_ptr<Taking>& taking) {
+  if (taking != now_) return;  // given up
+  now_.reset();
+  taking->done(stacks_from_json(taking->text).value_or(std::vector<WorkerStacks>()));
+}
+
+}  // namespace ddp::launcher

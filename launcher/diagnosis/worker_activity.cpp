@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "launcher/diagnosis/worker_activity.hpp"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+
+#include "rendezvous/base/text.hpp"
+
+namespace ddp::launcher {
+namespace {
+
+// Returns the CPU time of a thread, whose folder this is.
+std::chrono::milliseconds cpu_time(const std::filesystem::path& folder) {
+  std::string stat;
+  std::getline(std::ifstream(folder / "stat"), stat);
+  const std::size_t name_end = stat.rfind(')');  // the name may have brackets and spaces
+  if (name_end == std::string::npos) return {};
+  std::istringstream fields(stat.substr(name_end + 1));
+  std::string skipped;
+  for (int field = 3; field < 14; ++field) fields >> skipped;
+  std::int64_t user = 0, system = 0;  // fields 14 and 15 of proc(5)
+  fields >> user >> system;
+  static const std::int64_t ticks = sysconf(_SC_CLK_TCK);
+  return std::chrono::milliseconds((user + system) * 1000 / ticks);
+}
+
+}  // namespace
+
+WorkerActivity activity_of(pid_t process) {
+  WorkerActivity activity;
+  const std::filesystem::path folder = "/proc/" + std::to_string(process);
+  std::error_code gone;
+  for (std::filesystem::directory_iterator entry(folder / "task", gone), end; !gone && entry != end;
+       entry.increment(gone)) {
+    const auto id = rendezvous::parse_number<pid_t>(entry->path().filename().string());
+    if (id) activity.threads[*id] = cpu_time(entry->path());
+  }
+  std::ifstream io(folder / "io");
+  for (std::string name; io >> name;) {
+    std::int64_t bytes = 0;
+    io >> bytes;
+    if (name == "rchar:" || name == "wchar:") activity.file_bytes += bytes;
+  }
+  return activity;
+}
+
+std::int64_t written_by(pid_t process) {
+  std::int64_t bytes = 0;
+  for (const char* stream : {"1", "2"}) {
+    struct stat facts = {};
+    const std::string path = "/proc/" + std::to_string(process) + "/fd/" + stream;
+    if (stat(path.c_str(), &facts) == 0 && S_ISREG(facts.st_mode)) bytes += facts.st_size;
+  }
+  return bytes;
+}
+
+}  // namespace ddp::launcher

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "launcher/stacks/culprit.hpp"
+
+#include <algorithm>
+
+#include "launcher/stacks/frame_kind.hpp"
+#include "launcher/stacks/stack_report.hpp"
+#include "launcher/text/ranges.hpp"
+
+namespace ddp::launcher {
+namespace {
+
+using Ranks = std::vector<const WorkerStacks*>;
+
+bool is_stopped(const WorkerStacks& worker) {
+  return !worker.threads.empty() && worker.threads.front().kernel.starts_with("stopped by");
+}
+
+bool is_inside(const WorkerStacks& worker) {
+  return !worker.threads.empty() && distributed_call(worker.threads.front()) != nullptr;
+}
+
+std::string what_it_does(const WorkerStacks& worker) {
+  return worker.threads.empty() ? worker.missing.front() : headline(worker.threads.front());
+}
+
+std::string place_in(const WorkerStacks& worker) {
+  const Frame* const frame = worker.threads.empty() ? nullptr : users_frame(worker.threads.front());
+  return frame != nullptr ? place_of(*frame) : "";
+}
+
+// Returns "ranks 0-1, 3 in all_reduce, called at train.py:17 (step)" for each of the places, with "; " between.
+std::string describe(const Ranks& workers) {
+  std::map<std::string, std::vector<int>> by_place;
+  for (const WorkerStacks* worker : workers) by_place[what_it_does(*worker)].push_back(worker->rank);
+  std::string text;
+  for (const auto& [what, ranks] : by_place) text += (text.empty() ? "" : "; ") + describe_ranks(ranks) + " " + what;
+  return text;
+}
+
+template <typename Is>
+Ranks those(const std::vector<WorkerStacks>& workers, Is is) {
+  Ranks found;
+  for (const WorkerStacks& worker : workers) {
+    if (is(worker)) found.push_back(&worker);
+  }
+  return found;
+}
+
+// Returns the workers at the places where the fewest are; none if all are at one place.
+Ranks fewest(const std::vector<WorkerStacks>& workers) {
+  std::map<std::string, Ranks> by_place;
+  for (const WorkerStacks& worker : workers) by_place[what_it_does(worker)].push_back(&worker);
+  if (by_place.size() == 1) return {};
+  std::size_t least = workers.size();
+  for (const auto& [place, ranks] : by_place) least = std::min(least, ranks.size());
+  return those(workers, [&](const WorkerStacks& w) { return by_place[what_it_does(w)].size() == least; });
+}
+
+Culprit accuse(const Ranks& late, Guilt guilt, const char* verb, const std::vector<WorkerStacks>& workers) {
+  Culprit culprit;
+  culprit.guilt = guilt;
+  for (const WorkerStacks* worker : late) culprit.ranks.push_back(worker->rank);
+  culprit.place = place_in(*late.front());
+  culprit.words = describe_ranks(culprit.ranks) + (late.size() == 1 ? " is " : " are ") + verb + ": ";
+  const Ranks others =
+      those(workers, [&](const WorkerStacks& w) { return std::find(late.begin(), late.end(), &w) == late.end(); });
+  culprit.words += (late.size() == 1 ? what_it_does(*late.front()) : describe(late)) +
+                   (others.empty() ? "" : "; the others wait: " + describe(others));
+  return culprit;
+}
+
+}  // namespace
+
+Culprit find_culprit(const std::vector<WorkerStacks>& workers, const std::map<int, std::string>& ended) {
+  const auto all = [](const WorkerStacks&) { return true; };
+  if (!ended.empty() && std::any_of(workers.begin(), workers.end(), is_inside)) {
+    Culprit culprit{{}, Guilt::Ended, "", ""};
+    for (const auto& [rank, how] : ended) culprit.ranks.push_back(rank);
+    culprit.words = describe_ranks(culprit.ranks) + " " + ended.begin()->second +
+                    ", and the others still run: " + describe(those(workers, all));
+    return culprit;
+  }
+  const Ranks stopped = those(workers, is_stopped);
+  if (!stopped.empty()) return accuse(stopped, Guilt::Stopped, "stopped", workers);
+  const Ranks outside = those(workers, [](const WorkerStacks& w) { return !is_inside(w); });
+  if (!outside.empty() && outside.size() < workers.size()) return accuse(outside, Guilt::Outside, "late", workers);
+  const Ranks odd = fewest(workers);
+  if (!odd.empty()) return accuse(odd, Guilt::Fewest, "elsewhere", workers);
+  Culprit everyone{{}, Guilt::Everyone, place_in(workers.front()), ""};
+  for (const WorkerStacks& worker : workers) everyone.ranks.push_back(worker.rank);
+  everyone.words = "all ranks are at one place (" + describe(those(workers, all)) + ")";
+  return everyone;
+}
+
+}  // namespace ddp::launcher

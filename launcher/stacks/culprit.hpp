@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Says which ranks a job that stands still waits for, from the stacks of all its workers on a node.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "launcher/stacks/stack.hpp"
+
+namespace ddp::launcher {
+
+enum class Guilt {
+  Ended,     // they have ended, while others wait in a distributed call
+  Stopped,   // a signal or a debugger has stopped them
+  Outside,   // they are in no distributed call, while others wait in one
+  Fewest,    // they are in another call, or at another line, than most
+  Everyone,  // all ranks are at one place
+};
+
+struct Culprit {
+  std::vector<int> ranks;
+  Guilt guilt = Guilt::Everyone;
+  std::string place;  // "train.py:88", the innermost line of the user's; empty if none is known or the ranks have ended
+  std::string words;  // "rank 2 is late: in clock_nanosleep, called at train.py:88 (load); ranks 0-1, 3 wait: in ..."
+};
+
+// `ended` holds how workers ended that are no more, by rank: "exited with code 0". `workers` must not be empty. Each
+// rule counts only where the ones before it, in the order of Guilt, name no rank.
+Culprit find_culprit(const std::vector<WorkerStacks>& workers, const std::map<int, std::string>& ended);
+
+}  // namespace ddp::launcher

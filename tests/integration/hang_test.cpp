@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// --hang-timeout and --on-hang with workers of libddp, and the stacks that are taken before a job is stopped. What a
+// hang is, is tested in tests/launcher/diagnosis; hangs of PyTorch are in tests/interop/hangs.
+#include <signal.h>
+
+#include <catch2/catch.hpp>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "tests/integration/ddprun.hpp"
+
+using Catch::Matchers::Contains;
+using nlohmann::json;
+using namespace ddp::testing;
+
+namespace {
+
+// Returns the lines of ddprun's JSON log that are about this kind of event.
+std::vector<json> events(const std::string& err, const std::string& kind) {
+  std::vector<json> found;
+  std::istringstream lines(err);
+  for (std::string line; std::getline(lines, line);) {
+    const json event = json::parse(line, nullptr, false);
+    if (event.is_object() && event.value("event", "") == kind) found.push_back(event);
+  }
+  return found;
+}
+
+void skip_without_stacks(const json& details) {
+  for (const json& worker : details.at("stacks")) {
+    for (const std::string missing : worker.at("missing")) {
+      if (missing.find("eu-stack") != std::string::npos) skip("no stacks of native code here: " + missing);
+    }
+  }
+}
+
+// Runs the worker until it has hung in all ways, and checks who is named for each.
+void check_all_ways(const Words& arguments, std::size_t ways) {
+  const Words options = {"--nproc-per-node=3", "--hang-timeout=0.3", "--on-hang=restart", "--max-restarts=20",
+                         "--log-format=json"};
+  const Result job = run(ddprun_raw(options + Words{HANGING_WORKER_BINARY} + arguments));
+  CAPTURE(job.out, job.err);
+  CHECK(job.code == 0);
+  std::istringstream announced(job.out);
+  const std::vector<json> hangs = events(job.err, "hang");
+  REQUIRE(hangs.size() == ways);
+  for (const json& hang : hangs) {
+    std::string word, name, line;
+    announced >> word >> name >> line;
+    INFO(name << ": " << hang.at("reason").get<std::string>());
+    const json& details = hang.at("details");
+    skip_without_stacks(details);
+    CHECK(details.at("ranks") == json({1}));
+    CHECK(details.at("verdict") == (name == "is_stopped" ? "stopped" : "outside"));
+    CHECK(details.at("place") == "hanging_worker.cpp:" + line);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("hang: each of a table of hangs has its rank and line named, and the job goes on",
+          "[launcher][integration]") {
+  check_all_ways({}, 8);
+}
+
+TEST_CASE("hang: workers that show steps hang when the step stands still, whatever they seem to do",
+          "[launcher][integration]") {
+  check_all_ways({"steps"}, 1);
+}
+
+TEST_CASE("hang: with --on-hang tell the job goes on, and says so when it does", "[launcher][integration]") {
+  Process job(ddprun({"--nproc-per-node=2", "--hang-timeout=0.2"},
+                     {"note=USR1", "say=up", "until=USR1", "say=more", "exit=0"}));
+  job.wait_for("no progress: no output and no step for ");
+  job.wait_for("all ranks are at one place");
+  for (const pid_t worker : children_of(agent_of(job))) kill(worker, SIGUSR1);
+  const Result end = job.wait();
+  CAPTURE(end.err);
+  CHECK(end.code == 0);
+}
+
+TEST_CASE("hang: with --on-hang stop the job ends with code 1, though restarts are left", "[launcher][integration]") {
+  const Result job = run(
+      ddprun({"--nproc-per-node=2", "--hang-timeout=0.2", "--on-hang=stop", "--max-restarts=3"}, {"say=up", "wait"}));
+  CAPTURE(job.err);
+  CHECK(job.code == 1);
+  CHECK_THAT(job.err, Contains("stopped: no output and no step for ") && !Contains("restart 1"));
+}
+
+TEST_CASE("hang: --on-hang is refused where it could do nothing, or harm", "[launcher][integration]") {
+  const Result alone = run(ddprun({"--on-hang=stop"}, {"exit=0"}));
+  CHECK(alone.code == 2);
+  CHECK_THAT(alone.err, Contains("--on-hang stop does nothing without --hang-timeout SECONDS"));
+  const Result nodes = run(ddprun(
+      {"--on-hang=restart", "--hang-timeout=1", "--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=localhost"},
+      {"exit=0"}));
+  CHECK(nodes.code == 2);
+  CHECK_THAT(nodes.err, Contains("--on-hang restart is for jobs of one node"));
+}
+
+TEST_CASE("stacks before the stop: the report of a failure ends with what the others did", "[launcher][integration]") {
+  const Words workers = {"note=USR1", "say=up", "0:until=USR1", "0:exit=3", "wait"};
+  Process job(ddprun({"--nproc-per-node=3"}, workers));
+  job.wait_for("up", 3);
+  for (const pid_t worker : children_of(agent_of(job))) kill(worker, SIGUSR1);
+  const Result end = job.wait();
+  CAPTURE(end.err);
+  CHECK(end.code == 3);
+  CHECK_THAT(end.err, Contains("what the others did, before they were stopped:\n") && Contains("ranks 1-2: ") &&
+                          Contains("the kernel says: asleep"));
+}
