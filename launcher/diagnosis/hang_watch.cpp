@@ -12,8 +12,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Nobody waits for these stacks, so there is time to find the lines of native code.
-constexpr std::chrono::seconds kStacksWithin{5};
+constexpr std::chrono::milliseconds kProofWithin{1900};  // without the lines of native code
+// Nobody waits for the stacks of a verdict, so there is time to find these lines.
+constexpr std::chrono::seconds kVerdictWithin{5};
 
 }  // namespace
 
@@ -66,13 +67,15 @@ void HangWatch::look() {
   if (!core_.wants_stacks()) return wait();
   activity_.clear();
   for (const auto& [rank, pid] : workers) activity_[rank] = activity_of(pid);
-  helper_.take(workers, kStacksWithin, [this](const std::vector<WorkerStacks>& stacks) { prove(stacks); });
+  helper_.take(workers, kProofWithin, [this](const std::vector<WorkerStacks>& stacks) { prove(stacks); });
 }
 
 void HangWatch::prove(const std::vector<WorkerStacks>& stacks) {
-  const bool is_proven = core_.prove(Clock::now(), stacks, activity_);
-  wait();
-  if (is_proven) callbacks_.stands_still(describe(stacks));
+  if (!core_.prove(Clock::now(), stacks, activity_)) return wait();
+  helper_.take(sources_.workers(), kVerdictWithin, [this, stacks](const std::vector<WorkerStacks>& with_lines) {
+    wait();
+    callbacks_.stands_still(describe(with_lines.empty() ? stacks : with_lines));
+  });
 }
 
 Hang HangWatch::describe(const std::vector<WorkerStacks>& stacks) const {

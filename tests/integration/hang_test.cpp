@@ -11,12 +11,15 @@
 #include <vector>
 
 #include "tests/integration/ddprun.hpp"
+#include "tests/support/ports.hpp"
 
 using Catch::Matchers::Contains;
 using nlohmann::json;
 using namespace ddp::testing;
 
 namespace {
+
+const Words kWaits = {"say=up", "wait"};
 
 // Returns the lines of ddprun's JSON log that are about this kind of event.
 std::vector<json> events(const std::string& err, const std::string& kind) {
@@ -99,6 +102,66 @@ TEST_CASE("hang: --on-hang is refused where it could do nothing, or harm", "[lau
       {"exit=0"}));
   CHECK(nodes.code == 2);
   CHECK_THAT(nodes.err, Contains("--on-hang restart is for jobs of one node"));
+}
+
+TEST_CASE("hang: in a job of several nodes each says that the culprit may be on another", "[launcher][integration]") {
+  const Words options = {"--nnodes=2", "--nproc-per-node=1", "--hang-timeout=0.2"};
+  const std::string port = std::to_string(free_port());
+  const auto node = [&](int rank) {
+    return ddprun(options + Words{"--node-rank=" + std::to_string(rank), "--master-port=" + port}, kWaits);
+  };
+  Process first(node(0)), second(node(1));
+  for (Process* job : {&first, &second}) job->wait_for("this is of the ranks of this node");
+  first.signal(SIGTERM);
+  CHECK(first.wait().code == 128 + SIGTERM);
+  second.wait();
+}
+
+TEST_CASE("stacks before the stop: a worker that died with a restart left stops nobody for stacks",
+          "[launcher][integration]") {
+  const Result job = run(ddprun({"--nproc-per-node=2", "--max-restarts=1", "--log-format=json"},
+                                {"0/0:exit=3", "1/0:wait", "0/1:exit=4", "wait"}));
+  CAPTURE(job.err);
+  CHECK(job.code == 4);
+  CHECK(events(job.err, "stacks").empty());
+  const std::vector<json> ends = events(job.err, "job_failed");
+  REQUIRE(ends.size() == 1);
+  REQUIRE(ends[0].at("details").contains("stacks"));
+  CHECK(ends[0].at("details").at("stacks").at(0).at("rank") == 1);
+}
+
+TEST_CASE("stacks before the stop: a timeout has them in the log though a restart is left", "[launcher][integration]") {
+  const Words workers = {"0/0:error=Timed out waiting for rank 1", "0/0:exit=3", "1/0:wait", "exit=0"};
+  const Result job = run(ddprun({"--nproc-per-node=2", "--max-restarts=1", "--log-format=json"}, workers));
+  CAPTURE(job.err);
+  CHECK(job.code == 0);
+  const std::vector<json> told = events(job.err, "stacks");
+  REQUIRE(told.size() == 1);
+  CHECK(told[0].at("details").at("stacks").at(0).at("rank") == 1);
+}
+
+TEST_CASE("stacks before the stop: tools that never end delay it no longer than --stacks-timeout, which may be 0",
+          "[launcher][integration]") {
+  const TemporaryFolder folder;
+  write_file(folder / "eu-stack", "#!/bin/sh\nexec sleep 1000\n", true);
+  const Words workers = {"0:exit=3", "wait"};
+  Process::Options options;
+  options.environment = {{"PATH", folder.path() + ":" + getenv("PATH")}};
+  const Result late = run(ddprun({"--nproc-per-node=2", "--stacks-timeout=0.2"}, workers), options);
+  CAPTURE(late.err);
+  CHECK(late.code == 3);
+  CHECK_THAT(late.err, Contains("eu-stack: it took too long") && Contains("rank 1: asleep"));
+  const Result none = run(ddprun({"--nproc-per-node=2", "--stacks-timeout=0"}, workers));
+  CHECK(none.code == 3);
+  CHECK_THAT(none.err, !Contains("what the others did"));
+}
+
+TEST_CASE("stacks: a worker lets what the agent starts look into it (Yama)", "[launcher][integration]") {
+  const Words strace = {"strace", "-f", "-e", "trace=prctl"};
+  if (run(strace + Words{"true"}).code != 0) skip("no strace here, or it may trace nothing");
+  const Result job = run(strace + ddprun_raw({"--nproc-per-node=1", FAKE_WORKER_BINARY, "exit=0"}));
+  CHECK(job.code == 0);
+  CHECK_THAT(job.err, Contains("prctl(PR_SET_PTRACER, "));
 }
 
 TEST_CASE("stacks before the stop: the report of a failure ends with what the others did", "[launcher][integration]") {
