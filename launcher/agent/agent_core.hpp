@@ -164,8 +164,8 @@ struct Tick {};
 using AgentEvent =
     std::variant<LinkUp, LinkDown, LinkFailed, LinkRefused, BeatArrived, DirectiveArrived, WorkersStarted, SpawnFailed,
                  NeverStarted, WorkerDying, WorkerExited, SuccessorStarted, SuccessorNeverStarted, SuccessorArrived,
-                 SuccessorsAwaited, SuccessorsForgone, AllGone, StopSignal, HangFound, Suspend, Resume, GuardianGone,
-                 Tick>;
+                 SuccessorsAwaited, SuccessorsForgone, AllGone, StopSignal, Suspend, Resume, GuardianGone, Tick,
+                 HangFound>;
 
 // ---- actions ----
 struct StartWorkers {

@@ -63,7 +63,7 @@ constexpr std::array<const char*, static_cast<std::size_t>(Branch::Count)> kBran
 constexpr std::array<const char*, 7> kCoordinatorNames = {"AgentLinked", "AgentReported", "AgentBeat",      "AgentGone",
                                                           "StoreOpened", "StoreFailed",   "CoordinatorTick"};
 constexpr std::array<const char*, 5> kCoordinatorPhases = {"Gathering", "Opening", "Running", "Stopping", "Over"};
-constexpr std::array<const char*, 22> kAgentNames = {"LinkUp",
+constexpr std::array<const char*, 23> kAgentNames = {"LinkUp",
                                                      "LinkDown",
                                                      "LinkFailed",
                                                      "LinkRefused",
@@ -84,16 +84,17 @@ constexpr std::array<const char*, 22> kAgentNames = {"LinkUp",
                                                      "Suspend",
                                                      "Resume",
                                                      "GuardianGone",
-                                                     "Tick"};
+                                                     "Tick",
+                                                     "HangFound"};
 constexpr std::array<const char*, 8> kAgentPhases = {"Idle",      "Starting", "Running",  "Stopping",
                                                      "Lingering", "Killing",  "Clearing", "Left"};
 
 // What ten thousand seeds have to reach has a +, by event and phase. The others are rare or impossible.
 constexpr std::array<const char*, 7> kCoordinatorMust = {"+++++", "+++++", "+++++", "+++++", " + + ", " +   ", "+++++"};
-constexpr std::array<const char*, 22> kAgentMust = {
+constexpr std::array<const char*, 23> kAgentMust = {
     "+ +++++ ", "+ +++++ ", "+ +++++ ", "+       ", "+++++++ ", "+++++++ ", " + +    ", " +      ",
     "   + +  ", "  ++ +  ", "  ++ +  ", "  ++    ", "  +     ", "  +     ", "  +     ", "  +     ",
-    "+   + + ", "+ +++++ ", "        ", "        ", "+ +++++ ", "+++++++ "};
+    "+   + + ", "+ +++++ ", "        ", "        ", "+ +++++ ", "+++++++ ", "        "};
 
 template <typename Counts, typename Musts, typename Names, typename Phases>
 void add_missing(std::vector<std::string>& missing, const Counts& counts, const Musts& musts, const Names& names,

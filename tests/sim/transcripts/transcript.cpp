@@ -116,6 +116,7 @@ struct DescribeAgentEvent {
   std::string operator()(const SuccessorsForgone&) const { return "its workers can have no successors"; }
   std::string operator()(const AllGone&) const { return "no process of the round is left"; }
   std::string operator()(const StopSignal& event) const { return "its user sends " + signal_name(event.signal); }
+  std::string operator()(const HangFound& event) const { return "finds that its workers hang: " + event.why; }
   std::string operator()(const Suspend&) const { return "its user suspends the job"; }
   std::string operator()(const Resume&) const { return "its user resumes the job"; }
   std::string operator()(const GuardianGone&) const { return "its guardian is gone"; }
