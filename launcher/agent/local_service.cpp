@@ -17,7 +17,7 @@ namespace {
 
 using rendezvous::kAgentSocketVersion;
 
-constexpr std::chrono::seconds kStacksWithin{5};  // for a program that asks
+constexpr std::chrono::seconds kStacksWithin{7};  // for a program that asks; the tools get five
 
 AgentSocket::Answer refusal(const std::string& why) {
   return {JsonObject().number("version", kAgentSocketVersion).text("error", why).str()};

@@ -19,8 +19,9 @@
 namespace ddp::launcher {
 namespace {
 
-// To find the lines of native frames takes tenths of a second a process.
-constexpr std::chrono::seconds kTimeForLines{2};
+// With less time than these, the native frames of a process whose Python frames py-spy shows are not taken (0.1 s of CPU
+// time for the symbols of PyTorch), nor the lines of native frames (several tenths).
+constexpr std::chrono::milliseconds kTimeForNative{1000}, kTimeForLines{2000};
 
 constexpr char kGetPySpy[] = "no py-spy: `pip install py-spy` shows Python's lines";
 constexpr char kGetEuStack[] = "no eu-stack: Debian's package elfutils shows native frames";
@@ -125,6 +126,7 @@ std::vector<WorkerStacks> take_stacks(const std::vector<std::pair<int, pid_t>>& 
       taking.python = runs.size();
       runs.push_back({{tools.py_spy, "dump", "--nonblocking", "--json", "--pid", number}});
     }
+    if (taking.python && within < kTimeForNative) continue;
     if (tools.eu_stack.empty()) {
       taking.stacks.missing.push_back(kGetEuStack);
     } else {

@@ -18,7 +18,7 @@ namespace {
 
 constexpr char kAskStacks[] = R"({"version":1,"ask":"stacks"})";
 static_assert(rendezvous::kAgentSocketVersion == 1);
-constexpr std::chrono::seconds kWithin{7};  // the agent gives the tools five
+constexpr std::chrono::seconds kWithin{9};  // the agent takes seven
 
 // Returns what comes through a pipe until its end, or until the deadline.
 std::string read_all(const rendezvous::Descriptor& pipe) {
