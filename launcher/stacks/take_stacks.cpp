@@ -46,11 +46,14 @@ std::string in_path(const std::string& tool) {
   return "";
 }
 
-// Returns the last line of a tool's complaint, without control characters.
+// Returns the line of a tool's complaint that begins with "Error: ", else the last one, without control characters.
 std::string complaint(const ToolRun& run) {
   if (!run.why_not.empty()) return run.why_not;
   std::string text = run.err;
   while (!text.empty() && text.back() == '\n') text.pop_back();
+  if (const std::size_t error = text.find("Error: "); error != std::string::npos) {
+    text = text.substr(error, text.find('\n', error) - error);
+  }
   text.erase(0, text.rfind('\n') + 1);
   std::erase_if(text, [](unsigned char c) { return c < ' ' || c == 0x7f; });
   return text.empty() ? "it printed nothing" : text;
