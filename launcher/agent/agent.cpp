@@ -313,8 +313,8 @@ class Agent {
   LocalService local_;
   StackHelper stack_helper_;  // before a stop
   HangWatch hang_watch_;
-  std::vector<WorkerStacks> stacks_;  // of the newest round, if they were taken
-  int base_rank_ = 0;                 // of the newest round
+  std::vector<WorkerStacks> stacks_;  // taken in the newest round; empty: none were
+  int base_rank_ = 0;                 // rank of local rank 0 in the newest round
   DoubleSignal stop_;
   std::unique_ptr<rendezvous::LinkClient> link_;
   std::string coordinator_address_;  // numeric; empty if the coordinator is in this process

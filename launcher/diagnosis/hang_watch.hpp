@@ -43,7 +43,7 @@ class HangWatch {
   void begin();
   // A worker has ended well: `how` is "exited with code 0".
   void note_end(int rank, std::string how) { ended_[rank] = std::move(how); }
-  // The workers stand still because they were told to, and go on.
+  // Ctrl-Z stops the workers, and they go on later.
   void suspend();
   void resume();
   // The workers are about to be stopped, or one of them has failed.

@@ -18,7 +18,8 @@ namespace {
 constexpr char kSelf[] = "/proc/self/exe";
 constexpr unsigned kOverdueSeconds = 2;  // after its deadline a helper that hangs is ended by the kernel
 
-// The helper must have started, killed tools that are late, and passed on what the others said, within the agent's time.
+// The helper must have started, killed tools that are late, and passed on what the others said, within the agent's
+// time.
 std::chrono::milliseconds for_tools(std::chrono::milliseconds within) { return within * 7 / 10; }
 
 std::vector<std::string> environment_of_helper() {

@@ -19,8 +19,8 @@
 namespace ddp::launcher {
 namespace {
 
-// With less time than these, the native frames of a process whose Python frames py-spy shows are not taken (0.1 s of CPU
-// time for the symbols of PyTorch), nor the lines of native frames (several tenths).
+// With less time than these, the native frames of a process whose Python frames py-spy shows are not taken (0.1 s of
+// CPU time for the symbols of PyTorch), nor the lines of native frames (several tenths).
 constexpr std::chrono::milliseconds kTimeForNative{1000}, kTimeForLines{2000};
 
 constexpr char kGetPySpy[] = "no py-spy: `pip install py-spy` shows Python's lines";

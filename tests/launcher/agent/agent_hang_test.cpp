@@ -84,7 +84,7 @@ TEST_CASE("agent: a stop that no failure caused takes no stacks, nor does any wi
   CHECK_FALSE(user.find<SignalWorkers>());  // the coordinator decides
 }
 
-TEST_CASE("agent: a hang is told, or ends the round, or the job", "[launcher][unit]") {
+TEST_CASE("agent: a hang changes nothing, or ends the round, or the job", "[launcher][unit]") {
   Running tells(0, OnHang::Tell);
   tells.step(HangFound{"no step for 5 s"});
   CHECK(tells.actions.empty());

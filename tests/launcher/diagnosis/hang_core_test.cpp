@@ -134,7 +134,7 @@ TEST_CASE("hang core: if all workers show steps, the oldest step counts and noth
   CHECK_FALSE(core.has_told());
 }
 
-TEST_CASE("hang core: a hang is told once, and again only after a sign", "[launcher][unit]") {
+TEST_CASE("hang core: the same hang is found once, and another one only after a sign", "[launcher][unit]") {
   HangCore core = silent_for_its_timeout();
   REQUIRE(prove(
       core, kSilent, [](int) { return in("loop"); }, idle));
