@@ -119,7 +119,7 @@ def contenders(bench):
     train = [bench.binary("train"), "--width", "512", "--layers", "3", "--heads", "8", "--context", "32",
              "--global-batch", "4", "--steps", "1000000", "--validate-every", "0", "--sample-bytes", "0",
              "--warmup", "100", "--times", "FILE", "--checkpoint", "FILE.safetensors"]
-    yield "PyTorch, keep", [*ddprun, "--keep-memory", "--preload", "torch", script, "FILE", "keep"], python, bench.no_torch, 20
+    yield "PyTorch, keep", [*ddprun, "--keep-memory", "--preload", "auto", script, "FILE", "keep"], python, bench.no_torch, 20
     torchrun = bench.launcher("torchrun", WORKERS)
     yield ("PyTorch, torchrun, checkpoint",
            ["env", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1", *torchrun.prefix, "--max-restarts", "100000", script, "FILE",
