@@ -663,7 +663,7 @@ void AgentCore::end(int exit_code, std::string reason) {
 // Stacks cost the next round time, so they are taken only if there is none, or if they are what explains the failure.
 StacksUse AgentCore::stacks_before(const Directive& stop) const {
   if (!config_.takes_stacks || !stop.cause) return StacksUse::NotTaken;
-  if (assignment_.restart_count >= config_.job.max_restarts) return StacksUse::Reported;
+  if (assignment_.restart_count + state_.successors >= config_.job.max_restarts) return StacksUse::Reported;
   const bool is_needed = is_timeout(stop.cause->message) && !config_.keeps_memory;
   return is_needed ? StacksUse::Logged : StacksUse::NotTaken;
 }
