@@ -12,7 +12,9 @@
 //                                                         {...,"kept":1,"go_on":0,"step":-1} and the descriptor of the
 //                                                         memory, with a second one of memory to take the tensors of:
 //                                                         `layout` is kKeptVersion of kept/arena.hpp, `go_on` and
-//                                                         `step` are those of the plan (kept/kept_core.hpp)
+//                                                         `step` are those of the plan (kept/kept_core.hpp).
+//                                                         With "parts":N the others are N, of memory whose shadows have
+//                                                         the parts of the tensors, in their order
 //                                                      {...,"kept":1,"wait":1}: ask again in a moment
 //     {"version":1,"ask":"stacks"}                     -> {"version":1}, and the end of a pipe: what each worker does
 //                                                         here, as launcher/stacks/stack_json.hpp shows it

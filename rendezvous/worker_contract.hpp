@@ -44,8 +44,10 @@ inline constexpr char kIncarnation[] = "DDPRUN_INCARNATION";
 inline constexpr char kLivenessWord[] = "DDPRUN_LIVENESS_WORD";
 // Path of the agent's socket, see agent_client.hpp. Unset: there is none.
 inline constexpr char kAgentSocket[] = "DDPRUN_AGENT_SOCKET";
-// "1": the agent keeps memory of its workers (--keep-memory). Unset: it does not.
+// "1": the agent keeps memory of its workers (--keep-memory). "shadow": and each worker keeps a part of a copy
+// (--keep-memory=shadow). Unset: it does not.
 inline constexpr char kKeptMemory[] = "DDPRUN_KEPT_MEMORY";
+inline constexpr char kKeptPlain[] = "1", kKeptShadow[] = "shadow";
 // "1": this process takes the place of a worker that was killed, while the others of its round run on. Else unset.
 inline constexpr char kSuccessor[] = "DDPRUN_SUCCESSOR";
 // A session whose name begins like this only compares what ranks have kept, and ends then: nobody succeeds in it.

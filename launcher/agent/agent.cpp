@@ -55,7 +55,7 @@ AgentConfig core_config(const LaunchConfig& config, const std::string& incarnati
           .join_timeout = config.timeouts.join,
           .shutdown_timeout = config.shutdown_timeout,
           .takes_stacks = config.stacks_within.count() > 0,
-          .keeps_memory = config.keep_memory,
+          .keeps_memory = config.keep_memory != KeepMemory::No,
           .on_hang = config.on_hang};
 }
 

@@ -52,7 +52,7 @@ std::optional<std::int64_t> number_of(const JsonMembers& members, const std::str
 LocalService::LocalService(rendezvous::asio::io_context& io, const LaunchConfig& config, const std::string& host,
                            const std::string& incarnation, const Guarded& guarded, Log& log, Sources sources)
     : config_(config), host_(host), log_(log), sources_(std::move(sources)), stack_helper_(io) {
-  if (config.keep_memory) kept_.emplace(config.workers);
+  if (config.keep_memory != KeepMemory::No) kept_.emplace(config.workers);
   if (kept_ && config.job.max_restarts == 0 && config.job.min_nodes == config.job.max_nodes) {
     log.warning("kept_memory", "--keep-memory is of use only with --max-restarts, since this job is never restarted");
   }
@@ -211,6 +211,8 @@ AgentSocket::Answer LocalService::hand_out(int local_rank, const JsonMembers& re
   answer.number("kept", 1).number("go_on", static_cast<int>(memory.go_on)).number("step", memory.step);
   std::vector<int> descriptors = {memory.own};
   if (memory.source >= 0) descriptors.push_back(memory.source);
+  if (!memory.parts.empty()) answer.number("parts", static_cast<std::int64_t>(memory.parts.size()));
+  descriptors.insert(descriptors.end(), memory.parts.begin(), memory.parts.end());
   return {answer.str(), std::move(descriptors)};
 }
 

@@ -41,6 +41,9 @@ struct StdinReader {
   }
 };
 
+// Shadow: workers keep a copy of their tensors, too, each a part.
+enum class KeepMemory { No, Yes, Shadow };
+
 struct LaunchConfig {
   CompatibilityMode compatibility = CompatibilityMode::Ddprun;
   int launcher_pid = 0;  // the process that the user started
@@ -48,8 +51,8 @@ struct LaunchConfig {
   std::vector<std::string> program_args;  // as given; $local_rank is replaced per worker
   std::string preload;                    // modules that the warm parent imports, or "auto"; empty: no warm parent
   std::chrono::seconds preload_timeout{300};
-  bool serve_gloo = false;   // --gloo=ddp: workers' torch.distributed gives the name "gloo" to the backend "ddp"
-  bool keep_memory = false;  // --keep-memory: the agent keeps memory of workers for their successors
+  bool serve_gloo = false;  // --gloo=ddp: workers' torch.distributed gives the name "gloo" to the backend "ddp"
+  KeepMemory keep_memory = KeepMemory::No;  // --keep-memory: the agent keeps memory of workers for their successors
 
   int workers = 1;  // --nproc-per-node
   std::string role = "default";

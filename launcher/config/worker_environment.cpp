@@ -71,7 +71,8 @@ Environment worker_environment(const LaunchConfig& config, const rendezvous::Ass
   if (!place.liveness_word.empty()) env[contract::kLivenessWord] = place.liveness_word;
   if (!place.agent_socket.empty()) {
     env[contract::kAgentSocket] = place.agent_socket;
-    if (config.keep_memory) env[contract::kKeptMemory] = "1";
+    if (config.keep_memory == KeepMemory::Yes) env[contract::kKeptMemory] = contract::kKeptPlain;
+    if (config.keep_memory == KeepMemory::Shadow) env[contract::kKeptMemory] = contract::kKeptShadow;
     if (place.is_successor) env[contract::kSuccessor] = "1";
   }
   if (config.virtual_local_rank) {

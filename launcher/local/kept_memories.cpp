@@ -166,16 +166,30 @@ std::variant<KeptMemories::Handed, std::string> KeptMemories::hand_out(int local
     }
     slot.is_handed_out = true;
     Handed handed = {.own = slot.memory->descriptor(), .is_new = is_new};
-    if (is_new || !kept.plan.usable()) return handed;
-    const auto& source = kept.slots[static_cast<std::size_t>(kept.plan.source)].memory;
-    const bool copies = kept.plan.copies[static_cast<std::size_t>(local_rank)];
-    if (!source || source->bytes() != size) return handed;  // replaced in this round
-    handed.go_on = kept.plan.go_on;
-    handed.step = kept.plan.step;
-    if (copies) handed.source = source->for_reading();
+    if (!is_new && kept.plan.usable()) hand_plan(kept, static_cast<std::size_t>(local_rank), handed);
     return handed;
   } catch (const rendezvous::Error& error) {
     return error.what();
+  }
+}
+
+// Says what the plan has for a worker, unless memory that it takes its tensors from was replaced in this round.
+void KeptMemories::hand_plan(const Kept& kept, std::size_t local_rank, Handed& handed) {
+  const std::size_t size = kept.slots[local_rank].memory->bytes();
+  std::vector<int> sources = kept.plan.parts;
+  if (kept.plan.source >= 0) sources.push_back(kept.plan.source);
+  for (int& source : sources) {
+    const auto& memory = kept.slots[static_cast<std::size_t>(source)].memory;
+    if (!memory || memory->bytes() != size) return;
+    source = memory->for_reading();
+  }
+  handed.go_on = kept.plan.go_on;
+  handed.step = kept.plan.step;
+  if (!kept.plan.copies[local_rank]) return;
+  if (kept.plan.source >= 0) {
+    handed.source = sources.back();
+  } else {
+    handed.parts = std::move(sources);
   }
 }
 

@@ -32,6 +32,8 @@ class KeptMemories {
   struct Handed {
     int own = -1;     // descriptor of its memory
     int source = -1;  // descriptor of memory whose tensors it takes first, for reading; -1: it takes none
+    // Descriptors of the memories that have the parts of the shadow, for reading; it takes its tensors from them first.
+    std::vector<int> parts = {};
     bool is_new = false;
     bool must_wait = false;  // no other worker is through with the update yet: ask again. Nothing else is set then.
     rendezvous::GoOn go_on = rendezvous::GoOn::Nowhere;
@@ -83,6 +85,7 @@ class KeptMemories {
   };
 
   static bool is_torn(const Slot& slot);
+  static void hand_plan(const Kept& kept, std::size_t local_rank, Handed& handed);
   Handed hand_to_successor(const Kept& kept, const Slot& slot) const;
   std::string why_not(int local_rank, const std::string& name, std::int64_t bytes) const;
   std::string why_no_room(std::size_t bytes) const;

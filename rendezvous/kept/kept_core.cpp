@@ -86,6 +86,42 @@ KeptPlan go_on_with(const Workers& workers, std::size_t source) {
   return plan;
 }
 
+// Returns the index of the worker whose shadow has a part, after this step; -1: there is none.
+int holder_of(const Workers& workers, std::int64_t part, std::int64_t step) {
+  const auto holds = [&](const KeptFacts& worker) {
+    return worker.shadow_part == part && worker.shadow_parts == workers.front().shadow_parts && worker.shadow == step;
+  };
+  const auto found = std::find_if(workers.begin(), workers.end(), holds);
+  return found == workers.end() ? -1 : static_cast<int>(found - workers.begin());
+}
+
+KeptPlan go_back_with_shadow(const Workers& workers, std::int64_t newest) {
+  const std::int64_t step = workers.front().shadow, parts = workers.front().shadow_parts;
+  const std::string torn =
+      "every rank was within update " + std::to_string(newest) + ", so that none has whole tensors";
+  if (parts == 0) return nowhere(torn + " (--keep-memory=shadow would have a copy)");
+  if (step < 0 || parts < 0 || static_cast<std::size_t>(parts) > workers.size()) {
+    return nowhere(torn + ", and the shadow is not complete");
+  }
+  KeptPlan plan;
+  plan.step = step;
+  plan.go_on = GoOn::AfterStep;
+  plan.reason = "every rank goes on after step " + std::to_string(step) + ": " + torn +
+                ", and the tensors are put together from the shadow";
+  for (const KeptFacts& worker : workers) {
+    if (worker.begun != step && worker.begun != step + 1) {
+      return nowhere(torn + ", and the shadow is of step " + std::to_string(step));
+    }
+    if (!has_done_record(worker, step)) return nowhere(rank_of(worker) + " has no record of that step");
+  }
+  for (std::int64_t part = 0; part < parts; ++part) {
+    plan.parts.push_back(holder_of(workers, part, step));
+    if (plan.parts.back() < 0) return nowhere(torn + ", and a part of the shadow is missing");
+  }
+  plan.copies.assign(workers.size(), true);
+  return plan;
+}
+
 }  // namespace
 
 KeptFacts facts_of(const KeptHeader& header) {
@@ -103,6 +139,9 @@ KeptFacts facts_of(const KeptHeader& header) {
     facts.begun_records[i] = header.begun_records[i].load(std::memory_order_acquire);
     facts.done_records[i] = header.done_records[i].load(std::memory_order_acquire);
   }
+  facts.shadow_part = header.shadow_part;
+  facts.shadow_parts = header.shadow_parts;
+  facts.shadow = header.shadow.load(std::memory_order_acquire);
   return facts;
 }
 
@@ -126,7 +165,7 @@ KeptPlan plan_recovery(const Workers& workers, int base_rank, int world_size) {
   if (const auto through = whole_at(newest); through != workers.end()) {
     return go_on_with(workers, static_cast<std::size_t>(through - workers.begin()));
   }
-  return nowhere("every rank was within update " + std::to_string(newest) + ", so that none has whole tensors");
+  return go_back_with_shadow(workers, newest);
 }
 
 SuccessorPlan plan_successor(const KeptFacts& worker) {

@@ -10,9 +10,20 @@
 //     all have begun s, one at least is through         the others take its tensors, and
 //         all are done with s                               all go on after step s
 //         some are not                                      all do step s again, and its update writes nothing
-//     all were within update s                          nothing is left: the checkpoint
+//     all were within update s                          all go back to the end of step s - 1, with the tensors that the
+//                                                       shadow has; without a shadow: the checkpoint
 //
 // In each case every rank then has the tensors, and the record, that it would have had without the failure.
+//
+// Why a shadow with room for one step is enough, whatever is killed between whichever two instructions. Each rank
+// copies its part after step s - 1 and then marks that update s has begun, in this order. Until the copy is complete
+// the rank has not begun update s, so its own tensors are whole. Once it has begun update s its part is of step s - 1,
+// until it begins the next update; and that needs all ranks' gradients, so that all are through with update s by then.
+// So either a rank has whole tensors, or all ranks are within the same update s and all parts are of step s - 1.
+//
+// A recovery keeps this up. It writes to tensors only, and the parts stay until a rank begins an update, which it does
+// after all ranks have contributed, and so have recovered. A rank that is killed while it recovers is not whole; then
+// its `begun` says s, or s - 1 in the instant before its last mark, and the others are as before or whole after s - 1.
 #pragma once
 
 #include <cstddef>
@@ -31,6 +42,7 @@ struct KeptFacts {
   std::int64_t rank = 0, world_size = 0;
   std::int64_t begun = kNoStep, updated = kNoStep, done = kNoStep;
   std::array<std::int64_t, 2> begun_records = {kNoStep, kNoStep}, done_records = {kNoStep, kNoStep};
+  std::int64_t shadow_part = 0, shadow_parts = 0, shadow = kNoStep;
 
   // The tensors are those after update `begun`; else the update, or a copy, was under way.
   bool is_whole() const { return begun == updated; }
@@ -50,7 +62,10 @@ struct KeptPlan {
   std::int64_t step = kNoStep;    // whose update is in the tensors
   int source = -1;                // index of a worker whose tensors are of that step
   std::vector<bool> copies = {};  // by index: whether the worker takes the source's tensors first
-  std::string reason;             // in words, for the log
+  // Every worker puts its tensors together from these first: by part of the shadow, the index of the worker that has
+  // it.
+  std::vector<int> parts = {};
+  std::string reason;  // in words, for the log
 
   bool usable() const { return go_on != GoOn::Nowhere; }
 };

@@ -47,7 +47,8 @@ KeptMemory::Options checked(KeptMemory::Options options) {
 KeptMemory::KeptMemory(ProcessGroup& world, Options options)
     : marks_in_(world.awaits_successors() ? &world : nullptr),
       options_(checked(std::move(options))),
-      places_(options_.bytes, record_bytes(options_.record)) {
+      shadow_(Shadow::of_rank(world.rank())),
+      places_(options_.bytes, record_bytes(options_.record), shadow_.parts) {
   if (!world.reaches_host_memory()) {
     throw Error(ErrorCode::InvalidArgument, "ddp_keep: the session needs a backend for the CPU's memory");
   }
@@ -81,7 +82,9 @@ bool KeptMemory::has_own_memory(const ProcessGroup& world) const {
   const KeptHeader& h = header();
   return offer_.go_on != GoOn::Nowhere && h.version == rendezvous::kKeptVersion && h.layout == options_.layout &&
          h.tensor_bytes == options_.bytes && h.record_bytes == record_bytes(options_.record) &&
-         h.rank == world.rank() && h.world_size == world.size();
+         h.rank == world.rank() && h.world_size == world.size() &&
+         h.shadow_part == static_cast<std::int64_t>(shadow_.part) &&
+         h.shadow_parts == static_cast<std::int64_t>(shadow_.parts);
 }
 
 // Returns what ranks must have in common to go on.
@@ -111,7 +114,7 @@ void KeptMemory::make(const ProcessGroup& world) {
   KeptHeader& h = header();
   h.version = 0;
   for (rendezvous::KeptMark* mark : {&h.done, &h.begun, &h.updated, &h.begun_records[0], &h.begun_records[1],
-                                     &h.done_records[0], &h.done_records[1]}) {
+                                     &h.done_records[0], &h.done_records[1], &h.shadow}) {
     mark->store(kNoStep, std::memory_order_release);
   }
   for (rendezvous::KeptPosition& position : h.positions) position.step.store(kNoStep, std::memory_order_release);
@@ -120,6 +123,8 @@ void KeptMemory::make(const ProcessGroup& world) {
   h.record_bytes = record_bytes(options_.record);
   h.rank = world.rank();
   h.world_size = world.size();
+  h.shadow_part = static_cast<std::int64_t>(shadow_.part);
+  h.shadow_parts = static_cast<std::int64_t>(shadow_.parts);
   std::memset(tensors(), 0, options_.bytes);
   std::atomic_thread_fence(std::memory_order_release);
   h.version = rendezvous::kKeptVersion;
@@ -132,22 +137,26 @@ void KeptMemory::recover() {
   state_ = State::Between;
   recovered_ = is_in_tensors_ ? "does step " + std::to_string(offer_.step) + " again, with its update in place"
                               : "goes on after step " + std::to_string(step_);
-  if (offer_.source) {
+  if (offer_.source || !offer_.parts.empty()) {
+    recovered_ += offer_.source ? ", with the tensors of another rank" : ", with tensors put together from the shadow";
     take_tensors();
-    recovered_ += ", with the tensors of another rank";
   }
   restore_record(places_.done_record(step_));
 }
 
-// Replaces the tensors by another rank's. Nothing says that they are whole until they are.
+// Replaces the tensors by another rank's, or by the shadow of all ranks. Nothing says that they are whole until they
+// are.
 void KeptMemory::take_tensors() {
   KeptHeader& h = header();
   h.updated.store(kNoStep, std::memory_order_seq_cst);
-  {
+  if (offer_.source) {
     const Mapping source(offer_.source.get(), places_.all, false);
     std::memcpy(tensors(), source.at(places_.tensors), options_.bytes);
+  } else {
+    put_together(offer_.memory.at(0), places_, offer_.parts);
   }
   offer_.source.close();
+  offer_.parts.clear();
   if (!is_in_tensors_) h.done.store(offer_.step, std::memory_order_seq_cst);
   h.begun.store(offer_.step, std::memory_order_seq_cst);
   h.updated.store(offer_.step, std::memory_order_seq_cst);
@@ -220,6 +229,7 @@ bool KeptMemory::begun() {
     return false;
   }
   save_record(places_.begun_record(step), header().begun_records[rendezvous::KeptPlaces::slot(step)], step);
+  if (shadow_.parts > 0 && offer_.outlives_process) shadow_.save(offer_.memory.at(0), places_, step_);
   header().begun.store(step, std::memory_order_seq_cst);  // no write of the update may come before it
   return true;
 }

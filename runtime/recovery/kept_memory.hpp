@@ -22,6 +22,7 @@
 #include "rendezvous/kept/arena.hpp"
 #include "runtime/group/process_group.hpp"
 #include "runtime/recovery/kept_offer.hpp"
+#include "runtime/recovery/shadow.hpp"
 
 namespace ddp::runtime {
 
@@ -74,6 +75,7 @@ class KeptMemory {
 
   ProcessGroup* const marks_in_;  // the world, if it awaits successors; else null
   const Options options_;
+  const Shadow shadow_;
   const rendezvous::KeptPlaces places_;
   KeptOffer offer_;
   bool found_ = false;

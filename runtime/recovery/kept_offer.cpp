@@ -115,8 +115,13 @@ KeptOffer ask_for_kept_memory(const std::string& name, std::size_t bytes) {
   const auto go_on = rendezvous::number_in(answer->text, "go_on").value_or(0);
   if (go_on == 1 || go_on == 2) offer.go_on = static_cast<rendezvous::GoOn>(go_on);
   offer.step = rendezvous::number_in(answer->text, "step").value_or(rendezvous::kNoStep);
-  if (answer->descriptors.size() > 1) offer.source = std::move(answer->descriptors[1]);
   offer.file = std::move(answer->descriptors[0]);
+  answer->descriptors.erase(answer->descriptors.begin());
+  if (rendezvous::number_in(answer->text, "parts").value_or(0) > 0) {
+    offer.parts = std::move(answer->descriptors);
+  } else if (!answer->descriptors.empty()) {
+    offer.source = std::move(answer->descriptors[0]);
+  }
   return offer;
 }
 

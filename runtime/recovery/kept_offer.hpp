@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "rendezvous/base/descriptor.hpp"
 #include "rendezvous/kept/kept_core.hpp"
@@ -43,6 +44,8 @@ struct KeptOffer {
   rendezvous::GoOn go_on = rendezvous::GoOn::Nowhere;
   std::int64_t step = rendezvous::kNoStep;
   rendezvous::Descriptor source = {};  // memory whose tensors this one is to take; none: it has them
+  std::vector<rendezvous::Descriptor> parts =
+      {};  // memory with the parts of the shadow, to take the tensors from these
 };
 
 // Asks the agent for `bytes` under this name. Throws rendezvous::Error, also if the agent refuses.

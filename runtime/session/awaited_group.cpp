@@ -57,7 +57,7 @@ void leave_at_exit(ddp_backend_group* group) {
 
 Succession succession_of(const WorkerInfo& info, const collectives::BackendNames& backends, DebugLevel debug,
                          const Environment& environment) {
-  const bool is_kept = environment(contract::kKeptMemory) == "1" && environment(contract::kGroupWorldSize) == "1";
+  const bool is_kept = environment(contract::kKeptMemory) && environment(contract::kGroupWorldSize) == "1";
   // A store of rank 0 ends with it; a session of some workers is not the one that ddprun knows the ranks of.
   const bool is_job = info.place.launcher_hosts && environment(contract::kWorldSize) == std::to_string(info.world_size);
   const bool compares = info.session_name.starts_with(contract::kComparingSession);
@@ -75,7 +75,7 @@ ddp_backend_status open_awaited_group(Succession succession, const ddp_backend_g
 
 void forgo_successors() {
   static std::atomic<bool> has_said{false};
-  if (process_environment(contract::kKeptMemory) != "1" || has_said.exchange(true)) return;
+  if (!process_environment(contract::kKeptMemory) || has_said.exchange(true)) return;
   try {
     ask_own_agent("forgo");
   } catch (const std::exception&) {

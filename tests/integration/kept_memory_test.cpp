@@ -202,18 +202,70 @@ TEST_CASE("kept memory: where ranks differ, the torn one takes the tensors of on
   }
 }
 
+TEST_CASE("kept memory: where all were killed within one update, the shadow has the step before",
+          "[apps][integration]") {
+  const std::string backend = GENERATE("ddp", "gloo");
+  const int workers = GENERATE(1, 3);
+  const Words verbs = {"steps=6", "backend=" + backend, "numbers=1001"};
+  const Words expected = undisturbed(workers, verbs);
+  Words deaths = {"together=1"};
+  for (int rank = 0; rank < workers; ++rank) deaths.push_back("die=" + std::to_string(rank) + ":4:2");
+  Process with(job_of(workers, verbs + deaths, {"--keep-memory=shadow", "--max-restarts=100"}));
+  const Result result = finish(with);
+  CAPTURE(backend, workers, result.err, result.out);
+  CHECK(result.code == 0);
+  CHECK(ends_of(result.out) == expected);
+  CHECK(count(result.err, "every rank goes on after step 3: every rank was within update 4") == 1);
+  CHECK(count(result.out, "goes on after step 3, with tensors put together from the shadow") == workers);
+
+  Process without(job_of(workers, verbs + deaths));
+  const Result lost = finish(without);
+  CAPTURE(lost.err, lost.out);
+  CHECK(lost.code == 0);
+  CHECK(ends_of(lost.out) == expected);  // from the start
+  CHECK(count(lost.err, "not used, so that the program starts from its checkpoint: every rank was within update 4") ==
+        1);
+  CHECK_THAT(lost.err, Contains("--keep-memory=shadow would have a copy"));
+}
+
+TEST_CASE("kept memory: with a shadow, all ranks may die within an update again and again", "[apps][integration]") {
+  const int deaths = deaths_asked_for();
+  const unsigned seed = std::random_device()();
+  const std::string backend = GENERATE("ddp", "gloo");
+  CAPTURE(seed, backend);
+  const Words verbs = {"steps=" + std::to_string(deaths * 4 + 10), "backend=" + backend, "numbers=20000"};
+  const Words expected = undisturbed(4, verbs);
+  Process::Options patient;
+  patient.deadline = kDeadline + std::chrono::seconds(deaths);
+  Process job(
+      job_of(4,
+             verbs + Words{"together=1", "deaths=" + std::to_string(deaths), "seed=" + std::to_string(seed % 100'000)},
+             {"--keep-memory=shadow", "--max-restarts=100000"}),
+      patient);
+  const Result result = finish(job);
+  CAPTURE(result.err, result.out);
+  CHECK(result.code == 0);
+  CHECK(ends_of(result.out) == expected);
+  CHECK(count(result.err, "put together from the shadow") == deaths);
+  // The step before the update in which all died is the one that they go on after: it only grows.
+  const std::vector<long> steps = numbers_after("every rank goes on after step ", result.err);
+  CHECK(std::is_sorted(steps.begin(), steps.end()));
+}
+
 TEST_CASE("kept memory: a job that dies again and again ends with the same bits, and keeps no more",
           "[apps][integration]") {
   const int deaths = deaths_asked_for();
   const unsigned seed = std::random_device()();
   CAPTURE(seed);
   const std::string by = GENERATE("c", "adamw"), backend = GENERATE("ddp", "gloo");
+  const std::string option = backend == "gloo" && by == "c" ? "--keep-memory=shadow" : "--keep-memory";
   CAPTURE(by, backend);
   const Words verbs = {"steps=" + std::to_string(deaths * 2 + 10), "by=" + by, "backend=" + backend, "numbers=20000"};
   const Words expected = undisturbed(4, verbs);
   Process::Options patient;
   patient.deadline = kDeadline + std::chrono::seconds(deaths);
-  Process job(job_of(4, verbs + Words{"deaths=" + std::to_string(deaths), "seed=" + std::to_string(seed % 100'000)}),
+  Process job(job_of(4, verbs + Words{"deaths=" + std::to_string(deaths), "seed=" + std::to_string(seed % 100'000)},
+                     {option, "--max-restarts=100000"}),
               patient);
   const Result result = finish(job);
   CAPTURE(result.err, result.out);

@@ -21,7 +21,8 @@ std::string pet(const std::string& name) {
   return variable;
 }
 
-// Parses a flag's variable. For torchrun it is a number, 0 for off; words, which are an error there, are accepted too.
+}  // namespace
+
 std::optional<bool> flag_value(std::string text) {
   std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
   for (const char* yes : {"true", "yes", "on"}) {
@@ -33,8 +34,6 @@ std::optional<bool> flag_value(std::string text) {
   const auto number = rendezvous::parse_number<int>(text);
   return number ? std::optional(*number != 0) : std::nullopt;
 }
-
-}  // namespace
 
 Declaration::Declared& Declaration::Declared::check(Check check) {
   check_ = std::move(check);

@@ -20,6 +20,9 @@
 
 namespace ddp::apps {
 
+// Parses a flag's variable. For torchrun it is a number, 0 for off; words, which are an error there, are accepted too.
+std::optional<bool> flag_value(std::string text);
+
 class Declaration {
  public:
   // Returns what is wrong with a value; empty if nothing is.

@@ -92,10 +92,15 @@ void declare(Declaration& d, GivenOptions& given) {
       .check(one_of({"torch", "ddp"}))
       .variable("DDPRUN_GLOO")
       .ddprun_only();
-  d.flag("keep-memory", given.keep_memory,
-         "Keep memory of workers that ask for it (ddp::Kept of libddp) while the job runs. After a restart the new "
-         "processes find their model and its optimizer's state there and go on after the last complete step. The "
-         "memory is freed with the job, however it ends. DDPRUN_KEEP_MEMORY holds the default.")
+  d.flag_with_value(
+       "keep-memory", given.keep_memory, "1", "shadow",
+       "Keep memory of workers that ask for it (ddp::Kept of libddp) while the job runs. After a restart the new "
+       "processes find their model and its optimizer's state there and go on after the last complete step. With "
+       "=shadow each of a node's N workers also keeps 1/N of a copy, so that no step is lost if all are killed within "
+       "one update. The memory is freed with the job, however it ends. DDPRUN_KEEP_MEMORY holds the default.")
+      .check([](const std::string& text) {
+        return text == "shadow" || flag_value(text) ? "" : "give shadow or nothing, not '" + text + "'";
+      })
       .variable("DDPRUN_KEEP_MEMORY")
       .ddprun_only();
   d.flag_with_value(

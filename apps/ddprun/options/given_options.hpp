@@ -29,7 +29,7 @@ struct GivenOptions {
   std::string preload;
   int preload_timeout = 300;  // PyTorch on a cold network file system takes most of a minute
   std::string gloo = "torch";
-  bool keep_memory = false;
+  std::string keep_memory;        // shadow, or what a flag's variable may be; empty: not given
   std::string legacy_local_rank;  // dash, underscore; as a variable also 0 and 1; empty: not given
   bool use_env = false;
 

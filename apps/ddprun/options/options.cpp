@@ -226,6 +226,12 @@ std::string legacy_argument(const GivenOptions& given) {
   throw UsageError("--legacy-local-rank " + spelling + ": give dash or underscore, as the script expects");
 }
 
+launcher::KeepMemory keep_memory(const std::string& given) {
+  using launcher::KeepMemory;
+  if (given == "shadow") return KeepMemory::Shadow;
+  return flag_value(given).value_or(false) ? KeepMemory::Yes : KeepMemory::No;
+}
+
 launcher::ProgramKind program_kind(const GivenOptions& given, launcher::CompatibilityMode compatibility) {
   using launcher::ProgramKind;
   if (given.run_path) return ProgramKind::RunPath;
@@ -298,7 +304,7 @@ std::variant<Launch, JustPrint> parse_options(const std::vector<std::string>& ar
   }
   launch.config.preload = given.preload;
   launch.config.serve_gloo = given.gloo == "ddp";
-  launch.config.keep_memory = given.keep_memory;
+  launch.config.keep_memory = keep_memory(given.keep_memory);
   launch.config.preload_timeout = std::chrono::seconds(given.preload_timeout);
   if (!legacy.empty()) launch.config.program_args.insert(launch.config.program_args.begin(), legacy);
   return launch;

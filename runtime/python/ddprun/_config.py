@@ -24,7 +24,7 @@ class LaunchConfig:
     preload: Union[None, str, Sequence[str]] = None
     preload_timeout: Optional[int] = None
     gloo: Optional[str] = None
-    keep_memory: bool = False
+    keep_memory: Union[bool, str] = False
     # Output
     redirects: Union[None, int, str] = None
     tee: Union[None, int, str] = None

@@ -36,9 +36,13 @@ def ends(out):
 def is_killed_and_ends_as_undisturbed(case):
     steps, seed = 30 + 3 * DEATHS, random.randrange(10**6)
     expected = ends(job("trainer.py", case, steps, 0, seed, options=("--preload", "torch"))[0])
-    options = ("--preload", "torch", "--keep-memory", "--max-restarts", 10 * DEATHS + 10)
+    keep = "--keep-memory=shadow" if case == "torn" else "--keep-memory"
+    options = ("--preload", "torch", keep, "--max-restarts", 10 * DEATHS + 10)
     out, err = job("trainer.py", case, steps, DEATHS, seed, options=options)
     assert ends(out) == expected, f"seed {seed}: not {expected}\n{out}\n{err}"
+    if case == "torn":
+        went_on = re.findall(r"goes on after step (\d+): .* put together from the shadow", err)
+        assert went_on == [str(step) for step in range(5, steps, 6)], err
     lives = len(re.findall(r"^rank 0 begins life", out, re.MULTILINE))
     went_on = re.findall(r"^rank 0 begins life \d+ at step (\d+): .+$", out, re.MULTILINE)
     print(f"{case}: {DEATHS} kills, seed {seed}: {lives} lives, of which {len(went_on)} went on at steps "

@@ -3,8 +3,9 @@
 
 usage: trainer.py CASE STEPS DEATHS SEED [BACKEND]
 
-In each of the first DEATHS lives of the job a rank, or several, or all, die at an instant that is drawn from SEED. A
-process that takes the place of one of them dies, too, until there were DEATHS of these.
+In the case "torn" all ranks die within each sixth update. In the others, in each of the first DEATHS lives of the job a
+rank, or several, or all, die at an instant that is drawn from SEED. A process that takes the place of one of them dies,
+too, until there were DEATHS of these.
 """
 import hashlib
 import os
@@ -130,6 +131,21 @@ def arm(life):
         signal.setitimer(signal.ITIMER_REAL, delay)
 
 
+def die_within_updates(optimizer, run):
+    """Has all ranks die in the update of each sixth step, once all of them are in it."""
+    first, store = run.step, dist.distributed_c10d._get_default_store()
+
+    def die(*_):
+        if run.step % 6 != 5 or run.step == first:
+            return
+        if store.add("dying", 1) == SIZE:
+            store.set("all are dying", "1")
+        store.wait(["all are dying"])
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    optimizer.register_step_pre_hook(die)  # after keep's, so that the update has begun
+
+
 def model_and_data():
     if CASE in ("transformer", "accumulation"):
         return Transformer(), Numbers((6, 32), 10)
@@ -193,8 +209,10 @@ def main():
     loader = torch.utils.data.DataLoader(data, batch_size=4, sampler=sampler, shuffle=sampler is None,
                                          num_workers=2 if CASE == "workers" else 0)
     accumulate = 4 if CASE == "accumulation" else 1
-    is_armed = "DDPRUN_SUCCESSOR" in os.environ
-    if is_armed:
+    is_armed = "DDPRUN_SUCCESSOR" in os.environ or CASE == "torn"
+    if CASE == "torn" and DEATHS > 0:
+        die_within_updates(optimizer, run)
+    elif is_armed:
         arm(LIFE)
     print(f"rank {RANK} begins life {LIFE} at step {run.step}: {run.recovered}", flush=True)
     epoch = run.epoch

@@ -82,6 +82,39 @@ TEST_CASE("kept memories: a worker's next process gets the same memory, and what
   CHECK(memories.bytes() == 2 * kBytes);
 }
 
+TEST_CASE("kept memories: workers that were all within an update get the parts of the shadow", "[launcher][unit]") {
+  KeptMemories memories(2);
+  memories.begin_round(0, 2);
+  {
+    const Worker zero(handed(memories, 0)), one(handed(memories, 1));
+    zero.mark(0, 4, 5);
+    one.mark(1, 4, 5);
+    for (const Worker* worker : {&zero, &one}) {
+      worker->header().shadow_parts = 2;
+      worker->header().shadow_part = 1 - worker->header().rank;
+      worker->header().shadow = 4;
+    }
+  }
+  const std::vector<std::string> lines = memories.begin_round(0, 2);
+  REQUIRE(lines.size() == 1);
+  CHECK_THAT(lines[0], Contains("every rank goes on after step 4") && Contains("put together from the shadow"));
+  const KeptMemories::Handed zero = handed(memories, 0), one = handed(memories, 1);
+  for (const KeptMemories::Handed& handed : {zero, one}) {
+    CHECK(handed.go_on == GoOn::AfterStep);
+    CHECK(handed.step == 4);
+    CHECK(handed.source == -1);
+    REQUIRE(handed.parts.size() == 2);
+    CHECK(pwrite(handed.parts[0], "x", 1, 0) == -1);
+    const auto file = [](int descriptor) {
+      struct stat facts = {};
+      REQUIRE(fstat(descriptor, &facts) == 0);
+      return facts.st_ino;
+    };
+    CHECK(file(handed.parts[0]) == file(one.own));
+    CHECK(file(handed.parts[1]) == file(zero.own));
+  }
+}
+
 TEST_CASE("kept memories: memory of another size is new, and nobody goes on from the old one", "[launcher][unit]") {
   KeptMemories memories(2);
   memories.begin_round(0, 2);

@@ -6,6 +6,7 @@
 #include <catch2/catch.hpp>
 #include <optional>
 #include <random>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -40,6 +41,14 @@ KeptFacts within(int rank, int world, std::int64_t s) {
 KeptFacts updated(int rank, int world, std::int64_t s) {
   KeptFacts facts = within(rank, world, s);
   facts.updated = s;
+  return facts;
+}
+
+// The worker with a part of the shadow, one for each rank, after a step.
+KeptFacts with_part(KeptFacts facts, std::int64_t step) {
+  facts.shadow_part = facts.rank;
+  facts.shadow_parts = facts.world_size;
+  facts.shadow = step;
   return facts;
 }
 
@@ -82,6 +91,68 @@ TEST_CASE("kept core: where each rank was within the update nothing is left", "[
   CHECK_FALSE(plan_of({within(0, 1, 6)}).usable());  // alone, there is nobody to copy from
 }
 
+TEST_CASE("kept core: where each rank was within the update, all put their tensors together from the shadow",
+          "[rendezvous][unit]") {
+  std::vector<KeptFacts> workers = {with_part(within(0, 3, 6), 5), with_part(within(1, 3, 6), 5),
+                                    with_part(within(2, 3, 6), 5)};
+  std::swap(workers[0].shadow_part, workers[2].shadow_part);
+  const KeptPlan plan = plan_of(workers);
+  CHECK(plan.go_on == GoOn::AfterStep);
+  CHECK(plan.step == 5);
+  CHECK(plan.source == -1);
+  CHECK(plan.parts == std::vector<int>{2, 1, 0});
+  CHECK(plan.copies == std::vector<bool>{true, true, true});
+  CHECK_THAT(plan.reason, Contains("every rank goes on after step 5") && Contains("put together from the shadow"));
+  // One of them was killed in that recovery, before its last mark.
+  workers[1].begun = 5;
+  workers[1].updated = kNoStep;
+  CHECK(plan_of(workers).parts == plan.parts);
+  // One of them was through with it, so that it has whole tensors.
+  workers[1].updated = 5;
+  CHECK(plan_of(workers).source == 1);
+  CHECK(plan_of(workers).parts.empty());
+  CHECK(plan_of({with_part(within(0, 1, 6), 5)}).parts == std::vector<int>{0});  // its own copy of all
+}
+
+TEST_CASE("kept core: a shadow that is not whole is not used", "[rendezvous][unit]") {
+  const auto reason = [](const KeptFacts& second) {
+    const KeptPlan plan = plan_of({with_part(within(0, 2, 6), 5), second});
+    CHECK_FALSE(plan.usable());
+    return plan.reason;
+  };
+  CHECK_THAT(reason(within(1, 2, 6)), Contains("a part of the shadow is missing"));
+  CHECK_THAT(reason(with_part(within(1, 2, 6), 4)), Contains("a part of the shadow is missing"));
+  KeptFacts twice = with_part(within(1, 2, 6), 5);
+  twice.shadow_part = 0;
+  CHECK_THAT(reason(twice), Contains("a part of the shadow is missing"));
+  KeptFacts recordless = with_part(within(1, 2, 6), 5);
+  recordless.done_records = {kNoStep, kNoStep};
+  CHECK_THAT(reason(recordless), Contains("rank 1 has no record of that step"));
+  KeptFacts absurd = with_part(within(0, 1, 6), 5);
+  absurd.shadow_parts = std::int64_t{1} << 60;
+  CHECK_THAT(plan_of({absurd}).reason, Contains("the shadow is not complete"));
+  absurd = with_part(within(0, 1, 6), 3);
+  CHECK_THAT(plan_of({absurd}).reason, Contains("the shadow is of step 3"));
+  CHECK_THAT(plan_of({within(0, 1, 6)}).reason, Contains("--keep-memory=shadow would have a copy"));
+}
+
+TEST_CASE("kept arena: the parts of a shadow are all of the tensors, each byte once", "[rendezvous][unit]") {
+  for (const std::size_t bytes : std::vector<std::size_t>{0, 1, 63, 64, 65, 1000, 4096, 100'003}) {
+    for (const std::size_t parts : std::vector<std::size_t>{1, 2, 3, 7, 64}) {
+      std::size_t end = 0;
+      for (std::size_t part = 0; part < parts; ++part) {
+        const KeptPart one(bytes, part, parts);
+        CHECK(one.begin == end);
+        CHECK(one.bytes <= KeptPart::most(bytes, parts));
+        end += one.bytes;
+      }
+      CHECK(end == bytes);
+      CHECK(KeptPart(bytes, parts, parts).bytes == 0);
+    }
+  }
+  CHECK(KeptPlaces(100'003, 256, 4).all == KeptPlaces(100'003, 256).all + 7 * kKeptPage);
+}
+
 TEST_CASE("kept core: on any doubt nothing is used, and the reason is said", "[rendezvous][unit]") {
   CHECK_THAT(plan_of({}).reason, Contains("no worker"));
   CHECK_THAT(plan_of({done_with(0, 2, 5), KeptFacts()}).reason, Contains("rank 1 has kept nothing"));
@@ -109,6 +180,7 @@ struct Rank {
   KeptFacts marks;
   std::int64_t tensors = 0;
   std::int64_t begun_record[2] = {}, done_record[2] = {};
+  std::int64_t shadow = kTorn;  // its part, as the number of updates in it
   // What dies with the process:
   std::int64_t state = 0, step = 0;
   bool is_in_tensors = false;  // the update of the step that is under way
@@ -127,7 +199,7 @@ bool advance(Rank& rank, std::int64_t slowest_contribution) {
       if (slowest_contribution < s) return false;  // the all_reduce
       if (rank.is_in_tensors) {
         rank.state = rank.begun_record[slot];
-        rank.at = 5;
+        rank.at = 7;
         return true;
       }
       rank.marks.begun_records[slot] = kNoStep;
@@ -138,18 +210,26 @@ bool advance(Rank& rank, std::int64_t slowest_contribution) {
       rank.marks.begun_records[slot] = s;
       break;
     case 3:
+      rank.marks.shadow = kNoStep;
+      rank.shadow = kTorn;
+      break;
+    case 4:
+      rank.shadow = rank.tensors;
+      rank.marks.shadow = s - 1;
+      break;
+    case 5:
       rank.marks.begun = s;
       rank.tensors = kTorn;
       break;
-    case 4:
+    case 6:
       rank.tensors = s;
       rank.marks.updated = s;
       break;
-    case 5:
+    case 7:
       rank.marks.done_records[slot] = kNoStep;
       rank.done_record[slot] = kTorn;
       break;
-    case 6:
+    case 8:
       rank.done_record[slot] = rank.state;
       rank.marks.done_records[slot] = s;
       break;
@@ -164,6 +244,28 @@ bool advance(Rank& rank, std::int64_t slowest_contribution) {
   return true;
 }
 
+KeptPlan plan_of_ranks(const std::vector<Rank>& ranks) {
+  std::vector<KeptFacts> marks;
+  for (const Rank& rank : ranks) marks.push_back(rank.marks);
+  return plan_of(marks);
+}
+
+// Returns the step to which all ranks have contributed their gradients.
+std::int64_t slowest_contribution(const std::vector<Rank>& ranks) {
+  std::int64_t slowest = ranks[0].step + 1;
+  for (const Rank& rank : ranks) slowest = std::min(slowest, rank.step + (rank.at > 0 ? 1 : 0));
+  return slowest;
+}
+
+// Returns what a rank gets that does as the plan says: the source's tensors, or those of all parts.
+std::int64_t copy_for(const std::vector<Rank>& ranks, const KeptPlan& plan) {
+  if (plan.parts.empty()) return ranks[static_cast<std::size_t>(plan.source)].tensors;
+  for (const int part : plan.parts) {
+    if (ranks[static_cast<std::size_t>(part)].shadow != plan.step) return kTorn;
+  }
+  return plan.parts.size() == ranks.size() ? plan.step : kTorn;
+}
+
 // Does what a new process does. With `dies_after` stores it is killed then, and false is returned.
 bool recover(std::vector<Rank>& ranks, const KeptPlan& plan, int dies_after) {
   for (std::size_t i = 0; i < ranks.size(); ++i) {
@@ -172,7 +274,7 @@ bool recover(std::vector<Rank>& ranks, const KeptPlan& plan, int dies_after) {
       const auto store = [&](auto change) { return dies_after-- > 0 && (change(), true); };
       if (!store([&] { rank.marks.updated = kNoStep; })) return false;
       if (!store([&] { rank.tensors = kTorn; })) return false;
-      if (!store([&] { rank.tensors = ranks[static_cast<std::size_t>(plan.source)].tensors; })) return false;
+      if (!store([&] { rank.tensors = copy_for(ranks, plan); })) return false;
       if (plan.go_on == GoOn::AfterStep && !store([&] { rank.marks.done = plan.step; })) return false;
       if (!store([&] { rank.marks.begun = plan.step; })) return false;
       if (!store([&] { rank.marks.updated = plan.step; })) return false;
@@ -190,30 +292,32 @@ bool recover(std::vector<Rank>& ranks, const KeptPlan& plan, int dies_after) {
 TEST_CASE("kept core: whenever a job is killed, each rank goes on with the right tensors and its record",
           "[rendezvous][unit]") {
   const unsigned seed = std::random_device()();
-  CAPTURE(seed);
+  const bool has_shadow = GENERATE(false, true);
+  CAPTURE(seed, has_shadow);
   std::mt19937 random(seed);
-  int lost = 0, recoveries = 0, deaths_within = 0;
+  int lost = 0, recoveries = 0, deaths_within = 0, from_shadow = 0;
   for (int job = 0; job < 3000; ++job) {
     const int world = 2 + static_cast<int>(random() % 3);
     std::vector<Rank> ranks(static_cast<std::size_t>(world));
-    for (int r = 0; r < world; ++r) ranks[static_cast<std::size_t>(r)].marks = done_with(r, world, 0);
+    for (int r = 0; r < world; ++r) {
+      KeptFacts& marks = ranks[static_cast<std::size_t>(r)].marks;
+      marks = done_with(r, world, 0);
+      if (has_shadow) marks = with_part(marks, kNoStep);
+    }
     std::int64_t all_done = 0;
     for (int life = 0; life < 8; ++life) {
       for (int stores = static_cast<int>(random() % 80); stores > 0; --stores) {
         Rank& rank = ranks[random() % ranks.size()];
-        std::int64_t slowest = rank.step + 1;
-        for (const Rank& other : ranks) slowest = std::min(slowest, other.step + (other.at > 0 ? 1 : 0));
-        advance(rank, slowest);
+        advance(rank, slowest_contribution(ranks));
       }
       std::int64_t done = ranks[0].step;
       for (const Rank& rank : ranks) done = std::min(done, rank.step);
       all_done = std::max(all_done, done);
       std::optional<KeptPlan> plan;
       do {  // killed, and killed again while it recovers
-        std::vector<KeptFacts> marks;
-        for (const Rank& rank : ranks) marks.push_back(rank.marks);
-        plan = plan_recovery(marks, 0, world);
+        plan = plan_of_ranks(ranks);
         if (!plan->usable()) break;
+        from_shadow += plan->parts.empty() ? 0 : 1;
       } while (!recover(ranks, *plan, random() % 3 == 0 ? static_cast<int>(random() % 12) : 1000) && ++deaths_within);
       if (!plan->usable()) {
         CAPTURE(plan->reason);
@@ -231,7 +335,61 @@ TEST_CASE("kept core: whenever a job is killed, each rank goes on with the right
   }
   CHECK(recoveries > 10'000);
   CHECK(deaths_within > 100);
-  CHECK(lost > 0);
+  CHECK((lost > 0) != has_shadow);
+  CHECK((from_shadow > 0) == has_shadow);
+}
+
+namespace {
+
+// Kills all, and again after each store of the recovery. Returns whether the shadow was used.
+bool check_recovery(const std::vector<Rank>& ranks) {
+  const KeptPlan first = plan_of_ranks(ranks);
+  REQUIRE(first.usable());
+  for (int dies_after = 0;; ++dies_after) {
+    std::vector<Rank> recovered = ranks;
+    const bool is_through = recover(recovered, first, dies_after);
+    KeptPlan plan = first;
+    if (!is_through) {
+      plan = plan_of_ranks(recovered);
+      CAPTURE(dies_after, plan.reason);
+      REQUIRE(plan.usable());
+      REQUIRE(plan.step == first.step);
+      REQUIRE(recover(recovered, plan, 1000));
+    }
+    for (std::size_t i = 0; i < ranks.size(); ++i) {
+      REQUIRE(recovered[i].tensors == plan.step);
+      REQUIRE(recovered[i].state == recovered[i].step);
+      REQUIRE(recovered[i].step >= ranks[i].step - 1);
+    }
+    if (is_through) return !first.parts.empty();
+  }
+}
+
+}  // namespace
+
+TEST_CASE("kept core: with a shadow, three ranks can be killed between any two stores of theirs",
+          "[rendezvous][unit]") {
+  std::vector<Rank> start(3);
+  for (std::size_t r = 0; r < 3; ++r) start[r].marks = with_part(done_with(static_cast<int>(r), 3, 0), kNoStep);
+  std::set<std::vector<std::int64_t>> seen;  // step and next store of each
+  std::vector<std::vector<Rank>> open = {start};
+  int from_shadow = 0;
+  while (!open.empty()) {
+    const std::vector<Rank> ranks = std::move(open.back());
+    open.pop_back();
+    std::vector<std::int64_t> at;
+    for (const Rank& rank : ranks) at.insert(at.end(), {rank.step, rank.at});
+    if (!seen.insert(at).second) continue;
+    CAPTURE(at);
+    from_shadow += check_recovery(ranks) ? 1 : 0;
+    for (std::size_t r = 0; r < 3; ++r) {
+      if (ranks[r].step == 3) continue;
+      std::vector<Rank> next = ranks;
+      if (advance(next[r], slowest_contribution(ranks))) open.push_back(std::move(next));
+    }
+  }
+  CHECK(seen.size() > 1000);
+  CHECK(from_shadow == 3);  // all within the update: one instant of each step
 }
 
 TEST_CASE("kept core: a process that takes one worker's place goes on where its memory is", "[rendezvous][unit]") {

@@ -73,10 +73,12 @@ TEST_CASE("given options: a variable sets the default, unless it is empty", "[ap
 }
 
 TEST_CASE("given options: DDPRUN_KEEP_MEMORY holds the default of --keep-memory", "[apps][unit]") {
-  CHECK_FALSE(parse({}).keep_memory);
-  CHECK(parse({"--keep-memory"}).keep_memory);
-  const Variable variable("DDPRUN_KEEP_MEMORY", "1");
-  CHECK(parse({}).keep_memory);
+  CHECK(parse({}).keep_memory.empty());
+  CHECK(parse({"--keep-memory=1"}).keep_memory == "1");
+  CHECK(parse({"--keep-memory=shadow"}).keep_memory == "shadow");
+  CHECK_THROWS_WITH(parse({"--keep-memory=light"}), Contains("--keep-memory: give shadow or nothing, not 'light'"));
+  const Variable variable("DDPRUN_KEEP_MEMORY", "shadow");
+  CHECK(parse({}).keep_memory == "shadow");
 }
 
 TEST_CASE("given options: DDPRUN_GLOO holds the default of --gloo", "[apps][unit]") {

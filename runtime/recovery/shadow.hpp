@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// This rank's part of the shadow (ddprun --keep-memory=shadow): a copy of the tensors that the workers of a node have
+// together, each a part in its own kept memory (rendezvous/kept/arena.hpp).
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "rendezvous/base/descriptor.hpp"
+#include "rendezvous/kept/arena.hpp"
+
+namespace ddp::runtime {
+
+struct Shadow {
+  // Each process that goes on gets a descriptor for each part, in one message, so that there are no more of them.
+  static constexpr std::size_t kMostParts = 128;
+
+  std::size_t part = 0, parts = 0;  // no parts: there is no shadow
+
+  // Returns the part of a rank, which says nothing of the memory; no parts without the option.
+  static Shadow of_rank(int rank);
+
+  // Copies this rank's part of the tensors to the shadow, which then is after `step`. Until this is marked there the
+  // shadow is nothing.
+  void save(std::byte* memory, const rendezvous::KeptPlaces& places, std::int64_t step) const;
+};
+
+// Fills the tensors from the memory of the workers that have the parts, in the order of parts. Throws
+// rendezvous::Error.
+void put_together(std::byte* memory, const rendezvous::KeptPlaces& places,
+                  const std::vector<rendezvous::Descriptor>& parts);
+
+}  // namespace ddp::runtime
