@@ -16,7 +16,7 @@ using Variables = std::map<std::string, std::string>;
 
 const Variables kJob = {{"WORLD_SIZE", "4"}, {"GROUP_WORLD_SIZE", "1"}, {"DDPRUN_KEPT_MEMORY", "1"}};
 
-struct Setting {
+struct Job {
   WorkerInfo info = {.rank = 1, .world_size = 4, .place = {.launcher_hosts = true}};
   BackendNames backends = {.cpu = "ddp", .cuda = ""};
   DebugLevel debug = DebugLevel::Off;
@@ -33,14 +33,14 @@ struct Setting {
 }  // namespace
 
 TEST_CASE("awaited group: the world of a job on one node whose memory is kept awaits successors", "[runtime][unit]") {
-  Setting job;
+  Job job;
   CHECK(job.succession() == Succession::Awaits);
   job.info.is_successor = true;
   CHECK(job.succession() == Succession::IsSuccessor);
 }
 
 TEST_CASE("awaited group: all other groups are as ever", "[runtime][unit]") {
-  Setting job;
+  Job job;
   SECTION("memory is not kept") { job.variables.erase("DDPRUN_KEPT_MEMORY"); }
   SECTION("two nodes") { job.variables["GROUP_WORLD_SIZE"] = "2"; }
   SECTION("a group of some workers") { job.info.world_size = 2; }
