@@ -62,8 +62,8 @@ struct KeptPlan {
   std::int64_t step = kNoStep;    // whose update is in the tensors
   int source = -1;                // index of a worker whose tensors are of that step
   std::vector<bool> copies = {};  // by index: whether the worker takes the source's tensors first
-  // Every worker puts its tensors together from these first: by part of the shadow, the index of the worker that has
-  // it.
+  // For each part of the shadow, the index of the worker that has it. Every worker puts its tensors together from these
+  // first. Empty: the shadow is not used.
   std::vector<int> parts = {};
   std::string reason;  // in words, for the log
 

@@ -44,8 +44,8 @@ struct KeptOffer {
   rendezvous::GoOn go_on = rendezvous::GoOn::Nowhere;
   std::int64_t step = rendezvous::kNoStep;
   rendezvous::Descriptor source = {};  // memory whose tensors this one is to take; none: it has them
-  std::vector<rendezvous::Descriptor> parts =
-      {};  // memory with the parts of the shadow, to take the tensors from these
+  // Memory with the parts of the shadow, in their order, from which this one is to take its tensors; none: not.
+  std::vector<rendezvous::Descriptor> parts = {};
 };
 
 // Asks the agent for `bytes` under this name. Throws rendezvous::Error, also if the agent refuses.

@@ -12,12 +12,14 @@
 namespace ddp::runtime {
 
 struct Shadow {
-  // Each process that goes on gets a descriptor for each part, in one message, so that there are no more of them.
+  // Most parts of a shadow. A process that goes on gets a descriptor of each in one message (kMostDescriptors); further
+  // workers of a node have no part.
   static constexpr std::size_t kMostParts = 128;
 
   std::size_t part = 0, parts = 0;  // no parts: there is no shadow
 
-  // Returns the part of a rank, which says nothing of the memory; no parts without the option.
+  // Returns which part a rank has, and of how many; no parts without the option. Throws rendezvous::Error if
+  // LOCAL_WORLD_SIZE is no number.
   static Shadow of_rank(int rank);
 
   // Copies this rank's part of the tensors to the shadow, which then is after `step`. Until this is marked there the
