@@ -16,8 +16,6 @@ constexpr off_t kMaxFileTailBytes = 16 << 20;  // and at most, at the end of a f
 constexpr std::size_t kTailWidth = 1000;
 constexpr std::size_t kMostFilteredAtOnce = 16 << 20;  // a longer line is filtered in pieces
 
-std::string_view end_of(std::string_view text) { return text.substr(text.size() - std::min(text.size(), kTailBytes)); }
-
 std::string end_of_file(int fd, off_t size) {
   std::string bytes(static_cast<std::size_t>(size), '\0');
   const ssize_t read = pread(fd, bytes.data(), bytes.size(), lseek(fd, 0, SEEK_END) - size);
@@ -87,7 +85,7 @@ std::vector<std::string> WorkerStream::last_lines() const {
 }
 
 void WorkerStream::keep_tail(std::string_view bytes) {
-  tail_.append(end_of(bytes));
+  tail_.append(bytes);  // all: what goes before may be short once overwritten text is forgotten
   if (tail_.size() <= 2 * kTailBytes) return;
   forget_overwritten(tail_);
   tail_.erase(0, tail_.size() - std::min(tail_.size(), kTailBytes));
