@@ -161,11 +161,10 @@ struct Suspend {};  // Ctrl-Z on the user's terminal
 struct Resume {};
 struct GuardianGone {};
 struct Tick {};
-using AgentEvent =
-    std::variant<LinkUp, LinkDown, LinkFailed, LinkRefused, BeatArrived, DirectiveArrived, WorkersStarted, SpawnFailed,
-                 NeverStarted, WorkerDying, WorkerExited, SuccessorStarted, SuccessorNeverStarted, SuccessorArrived,
-                 SuccessorsAwaited, SuccessorsForgone, AllGone, StopSignal, Suspend, Resume, GuardianGone, Tick,
-                 HangFound>;
+using AgentEvent = std::variant<LinkUp, LinkDown, LinkFailed, LinkRefused, BeatArrived, DirectiveArrived,
+                                WorkersStarted, SpawnFailed, NeverStarted, WorkerDying, WorkerExited, SuccessorStarted,
+                                SuccessorNeverStarted, SuccessorArrived, SuccessorsAwaited, SuccessorsForgone, AllGone,
+                                StopSignal, Suspend, Resume, GuardianGone, Tick, HangFound>;
 
 // ---- actions ----
 struct StartWorkers {

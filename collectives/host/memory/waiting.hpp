@@ -39,8 +39,8 @@ struct Patience {
 
 // Gives the CPU to other ranks, which are as quick as a switch between processes, while a sleep and a wake-up take
 // several times as long. Where another program wants the CPU too, or a rank that computes, a yield costs a time slice
-// of some milliseconds, and the kernel runs a rank that was asleep and is woken up almost at once. So after such a yield
-// a rank goes without yields for ten times as long.
+// of some milliseconds, and the kernel runs a rank that was asleep and is woken up almost at once. So after such a
+// yield a rank goes without yields for ten times as long.
 class Yields {
  public:
   using Clock = std::chrono::steady_clock;
