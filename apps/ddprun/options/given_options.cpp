@@ -164,14 +164,13 @@ void declare(Declaration& d, GivenOptions& given) {
       .check(in_range(1e-9, 1e9, "a number of seconds above 0"));
   d.value("stacks-timeout", given.stacks_timeout, "SECONDS",
           "Time to find out what the workers are doing before they are stopped because one of them has failed and no "
-          "restart is left, or because it timed out: the stacks of all of them end the report. 0 takes none. Default: "
-          "0.5.")
+          "restart is left, or because it timed out: the stacks of all of them end the report. 0 takes none.")
       .check(in_range(0.0, 60.0, "a number of seconds, 0 to 60"))
       .ddprun_only();
   d.value("hang-timeout", given.hang_timeout, "SECONDS",
           "Tell which rank the others wait for, and on which line, when the workers of this node make no progress for "
           "this time: no output, no step that they show (ddp::progress, ddprun.progress), and, where not all show "
-          "steps, nothing that looks like work. Default: 0, never.")
+          "steps, nothing that looks like work. 0: never.")
       .check(in_range(0.0, 1e6, "a number of seconds, 0 or more"))
       .ddprun_only();
   d.value("on-hang", given.on_hang, "tell|restart|stop",

@@ -38,6 +38,9 @@ class LaunchConfig:
     max_restarts: Optional[int] = None
     shutdown_timeout: Optional[int] = None
     monitor_interval: Optional[float] = None
+    stacks_timeout: Optional[float] = None
+    hang_timeout: Optional[float] = None
+    on_hang: Optional[str] = None
     signals_to_handle: Union[None, str, Sequence[str]] = None
     # Nodes and rendezvous
     nnodes: Union[None, int, str] = None

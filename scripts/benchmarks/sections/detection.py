@@ -18,7 +18,8 @@ Two workers wait; after a while one is killed with SIGKILL, and the launcher dec
 until the other one, which nothing was wrong with, has ended by the launcher's signal. The kernel first takes back the
 memory of the one that was killed, and only then reports its death: a launcher that waits for that report waits the
 longer, the more there was. ddprun sees it before: workers of libddp show it a sign of life, and others that are large it looks at every 4 ms
-(`--monitor-interval`).
+(`--monitor-interval`). Where no restart is left, ddprun first takes the stacks of the others, in half a second at most;
+not here (`--stacks-timeout 0`).
 
 * told: from the kill to the end of the other worker, which is small and has nothing to clean up.
 * libddp: workers that have joined a job through libddp. plain: any program, which talks to no launcher.
@@ -68,6 +69,8 @@ def contender(bench, name, agents, mib):
     worker = [bench.binary("bench_worker"), "FILE", "hold", str(mib), *([] if kind == "libddp" else ["plain"])]
     if launcher_name == "torchrun":
         worker.insert(0, "--no-python")
+    if ours:
+        launcher.prefix += ["--stacks-timeout", "0"]
     if agents == 2:
         launcher.prefix += ["--nnodes", "2", "--node_rank", "NODE", "--master_addr", "127.0.0.1", "--master_port", "PORT"]
 

@@ -15,10 +15,12 @@ NOT_FOR_FUNCTIONS = {
 VALUES = {
     "nproc_per_node": (1, "1"), "gpus": ([0, 1], "0,1"), "virtual_local_rank": (True, None),
     "numa_binding": ("node", "node"), "role": ("trainer", "trainer"), "preload": (["json", "random"], "json,random"),
-    "preload_timeout": (60, "60"), "gloo": ("ddp", "ddp"), "keep_memory": ("shadow", "shadow"), "redirects": ("0:3", "0:3"), "tee": (3, "3"), "log_dir": ("logs", "logs"),
+    "preload_timeout": (60, "60"), "gloo": ("ddp", "ddp"), "keep_memory": ("shadow", "shadow"),
+    "redirects": ("0:3", "0:3"), "tee": (3, "3"), "log_dir": ("logs", "logs"),
     "log_line_prefix_template": ("[${rank}] ", "[${rank}] "), "local_ranks_filter": ([0], "0"),
     "duplicate_stdout_filters": (["a", "b"], "a,b"), "duplicate_stderr_filters": ("c", "c"), "stdin": ("none", "none"),
     "max_restarts": (2, "2"), "shutdown_timeout": (5, "5"), "monitor_interval": (0.1, "0.1"),
+    "stacks_timeout": (0.2, "0.2"), "hang_timeout": (600, "600"), "on_hang": ("tell", "tell"),
     "signals_to_handle": (["SIGTERM", "SIGINT"], "SIGTERM,SIGINT"), "nnodes": (1, "1"), "node_rank": (0, "0"),
     "master_addr": ("127.0.0.1", "127.0.0.1"), "master_port": (0, "0"), "standalone": (True, None),
     "rdzv_backend": ("c10d", "c10d"), "rdzv_endpoint": ("localhost:0", "localhost:0"), "rdzv_id": ("job", "job"),
