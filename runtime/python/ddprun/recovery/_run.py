@@ -146,6 +146,7 @@ class _Steps:
         name: str,
         record_bytes: int,
     ):
+        self._model = model
         self._optimizer = optimizer
         self._buffers = _Buffers(model)
         self._objects = [*([scheduler] if scheduler is not None else []), *extra]
