@@ -128,7 +128,10 @@ class Chaos {
     if (targets.empty()) return false;
     std::string line;
     for (const Target& target : targets) {
-      if (!kill_one(target)) continue;
+      const bool is_killed = kill_one(target);
+      // The workers of a node end with its agent, perhaps before their own signal.
+      const bool ends_with_agent = options_.kind == ChaosKind::Node && !line.empty() && !is_refused_;
+      if (!is_killed && !ends_with_agent) continue;
       line += (line.empty() ? "" : ", ") + target.what + " (pid " + std::to_string(target.pid) + ")";
     }
     if (!line.empty()) say("kill " + std::to_string(++kills_) + ": " + word_of(options_.kind) + ": " + line);
