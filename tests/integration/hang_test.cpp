@@ -119,7 +119,7 @@ TEST_CASE("hang: in a job of several nodes each says that the culprit may be on 
 
 TEST_CASE("stacks before the stop: a worker that died with a restart left stops nobody for stacks",
           "[launcher][integration]") {
-  const Result job = run(ddprun({"--nproc-per-node=2", "--max-restarts=1", "--log-format=json"},
+  const Result job = run(ddprun({"--nproc-per-node=2", "--stacks-timeout=10", "--max-restarts=1", "--log-format=json"},
                                 {"0/0:exit=3", "1/0:wait", "0/1:exit=4", "wait"}));
   CAPTURE(job.err);
   CHECK(job.code == 4);
@@ -132,7 +132,8 @@ TEST_CASE("stacks before the stop: a worker that died with a restart left stops 
 
 TEST_CASE("stacks before the stop: a timeout has them in the log though a restart is left", "[launcher][integration]") {
   const Words workers = {"0/0:error=Timed out waiting for rank 1", "0/0:exit=3", "1/0:wait", "exit=0"};
-  const Result job = run(ddprun({"--nproc-per-node=2", "--max-restarts=1", "--log-format=json"}, workers));
+  const Result job =
+      run(ddprun({"--nproc-per-node=2", "--stacks-timeout=10", "--max-restarts=1", "--log-format=json"}, workers));
   CAPTURE(job.err);
   CHECK(job.code == 0);
   const std::vector<json> told = events(job.err, "stacks");
@@ -147,7 +148,7 @@ TEST_CASE("stacks before the stop: tools that never end delay it no longer than 
   const Words workers = {"0:exit=3", "wait"};
   Process::Options options;
   options.environment = {{"PATH", folder.path() + ":" + getenv("PATH")}};
-  const Result late = run(ddprun({"--nproc-per-node=2", "--stacks-timeout=0.2"}, workers), options);
+  const Result late = run(ddprun({"--nproc-per-node=2", "--stacks-timeout=2"}, workers), options);
   CAPTURE(late.err);
   CHECK(late.code == 3);
   CHECK_THAT(late.err, Contains("eu-stack: it took too long") && Contains("rank 1: "));
@@ -166,7 +167,7 @@ TEST_CASE("stacks: a worker lets what the agent starts look into it (Yama)", "[l
 
 TEST_CASE("stacks before the stop: the report of a failure ends with what the others did", "[launcher][integration]") {
   const Words workers = {"note=USR1", "say=up", "0:until=USR1", "0:exit=3", "wait"};
-  Process job(ddprun({"--nproc-per-node=3"}, workers));
+  Process job(ddprun({"--nproc-per-node=3", "--stacks-timeout=10"}, workers));
   job.wait_for("up", 3);
   for (const pid_t worker : children_of(agent_of(job))) kill(worker, SIGUSR1);
   const Result end = job.wait();
