@@ -66,7 +66,7 @@ void ProgressReport::line(const char* format, ...) {
 void append_time(const std::string& path, const StepDone& done) {
   timespec now = {};
   clock_gettime(CLOCK_REALTIME, &now);
-  const int file = open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
+  const int file = ::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
   if (file < 0) throw BadInput("--times " + path + ": " + std::strerror(errno));
   dprintf(file, "%d %d %d %d %lld\n", done.rank, done.restart_count, done.step, static_cast<int>(getpid()),
           static_cast<long long>(now.tv_sec) * 1'000'000'000 + now.tv_nsec);

@@ -47,7 +47,7 @@ std::string describe_thread(const ThreadStack& thread) {
 }
 
 // Returns what is equal for ranks whose main threads do the same.
-std::string what_it_does(const WorkerStacks& worker) {
+std::string lines_of_main_thread(const WorkerStacks& worker) {
   if (worker.threads.empty()) return worker.missing.front();
   const ThreadStack& main = worker.threads.front();
   const std::vector<Frame>& frames = main.python.empty() ? main.native : main.python;
@@ -103,7 +103,7 @@ std::string headline(const ThreadStack& thread) {
 std::string describe_stacks(const std::vector<WorkerStacks>& workers) {
   std::map<std::string, Entry> entries;
   for (const WorkerStacks& worker : workers) {
-    Entry& entry = entries[what_it_does(worker)];
+    Entry& entry = entries[lines_of_main_thread(worker)];
     if (entry.first == nullptr) entry.first = &worker;
     entry.ranks.push_back(worker.rank);
   }

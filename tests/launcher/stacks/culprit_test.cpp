@@ -53,7 +53,7 @@ TEST_CASE("culprit: else those that are in no distributed call, by the innermost
         "train.py:88 (step)");
 }
 
-TEST_CASE("culprit: else those where the fewest are; two at different places are both named", "[launcher][unit]") {
+TEST_CASE("culprit: else those where the fewest are, and both if two are at different places", "[launcher][unit]") {
   const Culprit odd =
       find_culprit({calls(0, "all_reduce", 88), calls(1, "broadcast", 90), calls(2, "all_reduce", 88)}, {});
   CHECK(odd.ranks == std::vector{1});
