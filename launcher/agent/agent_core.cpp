@@ -371,16 +371,21 @@ WorkerFailure* AgentCore::failure_of(int local_rank) {
   return found == state_.failures.end() ? nullptr : &*found;
 }
 
-WorkerFailure& AgentCore::note_failure(int local_rank, rendezvous::WallTime time, const std::vector<int>& exiting) {
-  note_killed_before();
-  if (WorkerFailure* known = failure_of(local_rank)) return *known;
-  const bool first = state_.failures.empty();
+WorkerFailure AgentCore::failure_at(int local_rank, int pid, rendezvous::WallTime time) const {
   WorkerFailure failure;
   failure.rank = assignment_.base_rank + local_rank;  // mutant: failure_rank
   failure.local_rank = local_rank;
   failure.host = config_.host;
-  failure.pid = workers_.at(static_cast<std::size_t>(local_rank)).pid;
+  failure.pid = pid;
   failure.time = time;
+  return failure;
+}
+
+WorkerFailure& AgentCore::note_failure(int local_rank, rendezvous::WallTime time, const std::vector<int>& exiting) {
+  note_killed_before();
+  if (WorkerFailure* known = failure_of(local_rank)) return *known;
+  const bool first = state_.failures.empty();
+  WorkerFailure failure = failure_at(local_rank, workers_.at(static_cast<std::size_t>(local_rank)).pid, time);
   // Whose doing it is. In a round that is being stopped a death is ddprun's doing, unless the worker was exiting
   // before.
   failure.already_exiting = (first && !told_to_stop_) || workers_exiting_.count(local_rank) != 0;
@@ -504,12 +509,7 @@ void AgentCore::note_killed_before() {
     if (!worker.succession || failure_of(static_cast<int>(i)) != nullptr) continue;
     const WorkerExited& death = worker.succession->death;
     const bool first = state_.failures.empty();
-    WorkerFailure failure;
-    failure.rank = assignment_.base_rank + static_cast<int>(i);
-    failure.local_rank = static_cast<int>(i);
-    failure.host = config_.host;
-    failure.pid = worker.succession->pid;
-    failure.time = death.time;
+    WorkerFailure failure = failure_at(static_cast<int>(i), worker.succession->pid, death.time);
     failure.status = death.status;
     failure.already_exiting = true;
     failure.message = "the process that was to take its place had not got there";

@@ -255,6 +255,7 @@ class AgentCore {
   void run(const rendezvous::Directive& directive);
   rendezvous::WorkerFailure* failure_of(int local_rank);
   void set_status(rendezvous::WorkerFailure& failure, const rendezvous::ExitStatus& status) const;
+  rendezvous::WorkerFailure failure_at(int local_rank, int pid, rendezvous::WallTime time) const;
   rendezvous::WorkerFailure& note_failure(int local_rank, rendezvous::WallTime time, const std::vector<int>& exiting);
   bool may_be_succeeded(int local_rank, const rendezvous::ExitStatus& status) const;
   void begin_succession(const WorkerExited& event);

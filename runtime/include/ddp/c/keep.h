@@ -77,8 +77,8 @@ DDP_API ddp_status ddp_kept_begun(ddp_kept* kept, int32_t* write);
 /** Marks that the update is complete. */
 DDP_API ddp_status ddp_kept_updated(ddp_kept* kept);
 /** Marks that the step is over: the next one starts here. The first call marks the start of the training. *steps
- * becomes the number of steps that are done since the memory was made. DDP_MISMATCH in a process that takes the place
- * of one that died, if it has made other collectives than that one. */
+ * becomes the number of steps that are done since the memory was made. DDP_MISMATCH if this process takes the place of
+ * one that died, and has not made the collectives that it made. */
 DDP_API ddp_status ddp_kept_done(ddp_kept* kept, int64_t* steps);
 /** Returns a sentence that says what was found, for a log. Never NULL; valid as long as kept. */
 DDP_API const char* ddp_kept_recovered(const ddp_kept* kept);
