@@ -39,6 +39,5 @@ if dist.get_rank() == 0:
                       "of the parent": children(parent), "pid": parent}), flush=True)
     if not last:
         os.kill(os.getpid(), signal.SIGKILL)
-elif not last:
-    dist.barrier()  # until ddprun ends it
+dist.barrier()  # the other worker is there while rank 0 counts, and until ddprun ends it
 os._exit(0)

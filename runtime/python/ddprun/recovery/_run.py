@@ -3,7 +3,8 @@
 
     done     where a step starts: the loop asks for its next batch. The record has the place in the data, generators,
              buffers, the settings of the optimizer's groups, scheduler and extra.
-    begun    before the optimizer writes. The record has generators and buffers, which the forward pass has changed.
+    begun    before the optimizer writes. The record has generators and buffers, which the forward pass has changed. If
+             there were batches without an update before, it has all that a record of "done" has.
     updated  after it has written.
 """
 from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
@@ -156,6 +157,7 @@ class _Steps:
         self.position = _Position()
         self.number = 0
         self._has_update = False  # since the last step was done
+        self._has_batches_without_update = False  # since then
         self._takes_place = is_successor()  # until the loop begins
         self._tensors = KeptTensors(model, optimizer)
         self._memory = KeptMemory(name, self._tensors.size, self._record_size(record_bytes), self._tensors.layout)
@@ -181,10 +183,13 @@ class _Steps:
         self._recovered = _Recovered(record, self._tensors.sample())
 
     def _restore(self, record: "Dict[str, Any]") -> None:
+        self._restore_objects(record)
+        self._buffers.set(record["buffers"])
+
+    def _restore_objects(self, record: "Dict[str, Any]") -> None:
         set_groups(self._optimizer, record["groups"])
         for one, state in zip(self._objects, record["objects"]):
             _restore_object(one, state)
-        self._buffers.set(record["buffers"])
 
     # ---- Steps ----
 
@@ -210,6 +215,8 @@ class _Steps:
         """Marks that a step starts here. Returns how many are done."""
         if not self._has_started:
             self._begin_loop()
+        else:
+            self._has_batches_without_update = not self._has_update
         self._tensors.check_none_replaced(self._tensors.check_unchanged("after an update"))
         self._record.write(self._done_record(), "what a step changes")
         self.number, self._has_update = self._memory.done(), False
@@ -255,7 +262,11 @@ class _Steps:
                 "compute them before step()"
             )
         replaced = self._tensors.check_unchanged("between a step and its update", is_all_checked=False)
-        self._record.write(self._changed_by_forward(), "what a forward pass changes")
+        # Batches without an update are followed by the rest of a step, which changes more than a forward pass. A process
+        # that does them again while it has newer parameters may compute something else there.
+        has_all = self._has_batches_without_update
+        changed = self._done_record() if has_all else self._changed_by_forward()
+        self._record.write(changed, "what changes before an update")
         writes = self._memory.begun()
         self._tensors.take_back(replaced, has_them=not writes)
         if writes:
@@ -263,6 +274,8 @@ class _Steps:
         record = self._record.read()
         set_generators(record["generators"], self._loaders_generators)
         self._buffers.set(record["buffers"])
+        if "objects" in record:
+            self._restore_objects(record)
         # Optimizers leave parameters alone that have no gradient.
         parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
         self._gradients = [(parameter, parameter.grad) for parameter in parameters]
