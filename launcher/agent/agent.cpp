@@ -12,12 +12,12 @@
 #include <optional>
 
 #include "launcher/agent/agent_core.hpp"
-#include "launcher/agent/coordination.hpp"
+#include "launcher/coordination/coordination.hpp"
 #include "launcher/agent/job_end.hpp"
 #include "launcher/agent/local_service.hpp"
 #include "launcher/agent/node_output.hpp"
 #include "launcher/agent/round_processes.hpp"
-#include "launcher/agent/tell_stacks.hpp"
+#include "launcher/diagnosis/tell_stacks.hpp"
 #include "launcher/diagnosis/hang_watch.hpp"
 #include "launcher/diagnosis/stack_helper.hpp"
 #include "launcher/output/stream_route.hpp"

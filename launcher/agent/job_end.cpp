@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "launcher/agent/tell_stacks.hpp"
+#include "launcher/diagnosis/tell_stacks.hpp"
 #include "launcher/report/error_file.hpp"
 #include "launcher/report/failure_report.hpp"
 #include "launcher/report/torchrun_summary.hpp"

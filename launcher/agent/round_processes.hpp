@@ -28,7 +28,7 @@
 #include "launcher/agent/file_timer.hpp"
 #include "launcher/agent/job_end.hpp"
 #include "launcher/agent/node_output.hpp"
-#include "launcher/agent/store_search.hpp"
+#include "launcher/diagnosis/store_search.hpp"
 #include "launcher/config/launch_config.hpp"
 #include "launcher/config/worker_environment.hpp"
 #include "launcher/diagnosis/stack_helper.hpp"

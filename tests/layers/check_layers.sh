@@ -55,8 +55,9 @@ only launcher output         text config
 only launcher preload        config process placement
 only launcher local          text
 only launcher stacks         text
-only launcher diagnosis      process stacks text
-only launcher agent          config process preload output report placement text local stacks diagnosis
+only launcher diagnosis      process output stacks text
+only launcher coordination   config
+only launcher agent          config process preload output report placement text local stacks diagnosis coordination
 
 only collectives gloo
 only collectives gpu

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "launcher/agent/farewell.hpp"
+#include "launcher/coordination/farewell.hpp"
 
 #include <fcntl.h>
 #include <netdb.h>
@@ -17,7 +17,7 @@
 #include <string_view>
 #include <variant>
 
-#include "launcher/agent/membership.hpp"
+#include "launcher/coordination/membership.hpp"
 #include "rendezvous/base/descriptor.hpp"
 #include "rendezvous/link/codec.hpp"
 #include "rendezvous/link/handshake.hpp"

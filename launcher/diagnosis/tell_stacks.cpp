@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "launcher/agent/tell_stacks.hpp"
+#include "launcher/diagnosis/tell_stacks.hpp"
 
 #include <sstream>
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "launcher/agent/coordination.hpp"
+#include "launcher/coordination/coordination.hpp"
 
 #include <algorithm>
 #include <utility>
 
-#include "launcher/agent/membership.hpp"
+#include "launcher/coordination/membership.hpp"
 #include "rendezvous/base/file_limit.hpp"
 #include "rendezvous/base/random_id.hpp"
 #include "rendezvous/net/listen.hpp"

@@ -7,7 +7,7 @@
 #include <optional>
 #include <string>
 
-#include "launcher/agent/meeting_file.hpp"
+#include "launcher/coordination/meeting_file.hpp"
 #include "launcher/config/launch_config.hpp"
 #include "rendezvous/coordinator/coordinator.hpp"
 #include "rendezvous/link/client.hpp"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "launcher/agent/store_search_core.hpp"
+#include "launcher/diagnosis/store_search_core.hpp"
 
 namespace ddp::launcher {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "launcher/agent/store_search.hpp"
+#include "launcher/diagnosis/store_search.hpp"
 
 #include <vector>
 

@@ -10,7 +10,7 @@
 #include <optional>
 #include <string>
 
-#include "launcher/agent/store_search_core.hpp"
+#include "launcher/diagnosis/store_search_core.hpp"
 #include "launcher/output/log.hpp"
 #include "rendezvous/net/asio.hpp"
 

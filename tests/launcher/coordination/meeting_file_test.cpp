@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "launcher/agent/meeting_file.hpp"
+#include "launcher/coordination/meeting_file.hpp"
 
 #include <unistd.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "launcher/agent/membership.hpp"
+#include "launcher/coordination/membership.hpp"
 
 #include <sys/stat.h>
 
