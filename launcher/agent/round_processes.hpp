@@ -71,6 +71,8 @@ class RoundProcesses {
   void stop(int signal);
   // Sends a signal to the workers themselves, not to what they have started: their handlers are the ones meant.
   void pass_on(int signal) const;
+  // Returns the ranks of workers that the signal would end, since they do not handle it.
+  std::vector<int> ranks_without_handler(int signal) const;
   void suspend();
   void resume();
   void kill();

@@ -6,6 +6,7 @@
 #include "launcher/stacks/stack_json.hpp"
 #include "launcher/stacks/stack_report.hpp"
 #include "launcher/text/json_text.hpp"
+#include "rendezvous/link/printable.hpp"
 
 namespace ddp::launcher {
 namespace {
@@ -30,7 +31,7 @@ const char* name_of(Guilt guilt) {
 
 std::string indented_stacks(const std::vector<WorkerStacks>& stacks) {
   std::string text;
-  std::istringstream lines(describe_stacks(stacks));
+  std::istringstream lines(rendezvous::printable(describe_stacks(stacks)));
   for (std::string line; std::getline(lines, line);) text += "\n    " + line;
   return text;
 }

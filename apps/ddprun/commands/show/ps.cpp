@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "apps/ddprun/commands/ps.hpp"
+#include "apps/ddprun/commands/show/ps.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cstdio>
 
-#include "apps/ddprun/commands/agents.hpp"
-#include "apps/ddprun/options/usage_error.hpp"
+#include "apps/ddprun/commands/arguments.hpp"
+#include "apps/ddprun/commands/show/job_page.hpp"
+#include "apps/ddprun/commands/table.hpp"
+#include "launcher/local/job_state.hpp"
 #include "launcher/text/json_text.hpp"
 
 namespace ddp::apps {
 namespace {
 
-using Row = std::array<std::string, 8>;
+using Row = std::vector<std::string>;
 const Row kHeadings = {"JOB", "NODE", "PID", "TIME", "ROUND", "WORKERS", "STEP", "PROGRAM"};
 
 std::string shown(const launcher::JsonMembers& members, const char* name) {
@@ -29,14 +30,6 @@ std::int64_t number_of(const launcher::JsonMembers& members, const char* name) {
   return number != nullptr ? *number : 0;
 }
 
-// Returns "1:02:03".
-std::string clock_time(std::int64_t seconds) {
-  std::array<char, 40> text;
-  snprintf(text.data(), text.size(), "%lld:%02d:%02d", static_cast<long long>(seconds / 3600),
-           static_cast<int>(seconds / 60 % 60), static_cast<int>(seconds % 60));
-  return text.data();
-}
-
 Row row_of(const launcher::JsonMembers& job) {
   const std::string nodes = shown(job, "nodes") == "0" ? "waits" : shown(job, "node_rank") + "/" + shown(job, "nodes");
   const std::string program = shown(job, "program");
@@ -46,31 +39,39 @@ Row row_of(const launcher::JsonMembers& job) {
           shown(job, "step"),  program.substr(program.rfind('/') + 1)};
 }
 
-void print_table(const std::vector<Row>& rows) {
-  Row::size_type widths[kHeadings.size()] = {};
-  for (const Row& row : rows) {
-    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
-  }
-  for (const Row& row : rows) {
-    std::string line;
-    for (std::size_t i = 0; i < row.size(); ++i) line += row[i] + std::string(widths[i] - row[i].size() + 2, ' ');
-    line.erase(line.find_last_not_of(' ') + 1);
-    puts(line.c_str());
-  }
-}
-
 }  // namespace
 
+int print_job(const std::string& command, const FoundJob& found, JobForm form) {
+  const std::string json = ask_at_length(found.socket, "job", kJobWithin);
+  const auto job = launcher::job_state(json);
+  if (!job) {
+    fprintf(stderr, "ddprun %s: the agent of the job %s did not say its state\n", command.c_str(),
+            found.view.job.c_str());
+    return 1;
+  }
+  if (form == JobForm::Json) {
+    fputs(json.c_str(), stdout);
+  } else {
+    for (const std::string& line : JobPage().lines(*job, JobPage::Time())) puts(line.c_str());
+  }
+  const bool is_whole = job->error.empty() && std::all_of(job->nodes.begin(), job->nodes.end(),
+                                                          [](const auto& node) { return node.view.has_value(); });
+  return is_whole ? 0 : 1;
+}
+
 int list_jobs(const std::vector<std::string>& arguments) {
-  const bool as_json = arguments == std::vector<std::string>{"--json"};
-  if (!arguments.empty() && !as_json) throw SyntaxError("ddprun ps: the only option is --json");
+  const CommandArguments given({.name = "ps", .usage = "ddprun ps [JOB] [--json]", .flags = {"--json"}}, arguments);
+  const bool as_json = given.has("--json");
+  if (!given.job().empty()) return print_job("ps", find_job("ps", given.job()), as_json ? JobForm::Json : JobForm::Page);
   std::vector<Row> rows = {kHeadings};
   const AgentAnswers answers = ask_all_agents("ps");
   for (const auto& [state, socket] : answers.all) {
     if (as_json) puts(state.c_str());
     if (!as_json) rows.push_back(row_of(*launcher::json_members(state)));
   }
-  if (!as_json) print_table(rows);
+  if (!as_json) {
+    for (const std::string& line : table(rows)) puts(line.c_str());
+  }
   return answers.is_complete ? 0 : 1;
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "apps/ddprun/commands/chaos.hpp"
+#include "apps/ddprun/commands/change/chaos.hpp"
 
 #include <poll.h>
 #include <sys/syscall.h>
@@ -15,7 +15,7 @@
 #include <utility>
 
 #include "apps/ddprun/commands/agents.hpp"
-#include "apps/ddprun/commands/chaos_options.hpp"
+#include "apps/ddprun/commands/change/chaos_options.hpp"
 #include "apps/ddprun/options/usage_error.hpp"
 #include "rendezvous/base/descriptor.hpp"
 #include "rendezvous/base/error.hpp"
