@@ -30,7 +30,7 @@ class LocalService {
  public:
   struct Sources {
     std::function<std::vector<WorkerView>()> workers;  // those that run: rank and pid
-    std::function<std::string()> log_folder;           // of workers' output; empty: it is in no files
+    std::function<std::string()> log_folder;           // with workers' output; empty: it is in no files
     std::function<std::optional<int>(const std::string& incarnation)> local_rank_of;
     // What workers say about successors, see agent_client.hpp.
     std::function<void()> awaited, forgone;

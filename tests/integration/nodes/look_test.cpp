@@ -64,8 +64,7 @@ TEST_CASE("look: each node shows all nodes and all ranks", "[launcher][integrati
   CHECK(hosts.all_gone());
 }
 
-TEST_CASE("look: a node that does not answer is shown as such, and the others as they are",
-          "[launcher][integration]") {
+TEST_CASE("look: a node that does not answer is shown as such, and the others as they are", "[launcher][integration]") {
   const Hosts hosts(3);
   NodesJob job(hosts, static_job(3), kWaits);
   start_and_wait(job, 3, kPatient);
@@ -139,7 +138,8 @@ TEST_CASE("look: a spare is shown without a seat", "[launcher][integration]") {
   for (int host = 0; host < 3; ++host) CHECK(job.on(host).wait().code == 0);
 }
 
-TEST_CASE("look: the report of a failure has the stacks of all nodes, at the coordinator's", "[launcher][integration]") {
+TEST_CASE("look: the report of a failure has the stacks of all nodes, at the coordinator's",
+          "[launcher][integration]") {
   const Hosts hosts(3);
   NodesJob job(hosts, static_job(3), {"meet", "5:exit=7", "wait"});
   for (int host = 0; host < 3; ++host) job.start_ranked(host, {"--nproc_per_node=2", "--stacks-timeout=10"});
