@@ -16,6 +16,8 @@
 //                                                         With "parts":N the others are N, of memory whose shadows have
 //                                                         the parts of the tensors, in their order
 //                                                      {...,"kept":1,"wait":1}: ask again in a moment
+//     {"version":1,"ask":"trace","incarnation":"..."}  -> {"version":1}, and the descriptor of memory to record in: see
+//                                                         traced_operations.hpp. Without --trace: an error
 //     {"version":1,"ask":"stacks"}                     -> {"version":1}, and the end of a pipe: what each worker does
 //                                                         here, as launcher/stacks/stack_json.hpp shows it
 //     {"version":1,"ask":"job"}                        -> {"version":1}, and the end of a pipe: the state of the whole

@@ -10,13 +10,16 @@
 #include <cstring>
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include "launcher/agent/agent_core.hpp"
 #include "launcher/agent/job_end.hpp"
 #include "launcher/agent/job_looks.hpp"
 #include "launcher/agent/local_service.hpp"
 #include "launcher/agent/node_output.hpp"
+#include "launcher/agent/open_page.hpp"
 #include "launcher/agent/round_processes.hpp"
+#include "launcher/agent/trace_feed.hpp"
 #include "launcher/coordination/coordination.hpp"
 #include "launcher/diagnosis/hang_watch.hpp"
 #include "launcher/diagnosis/stack_helper.hpp"
@@ -79,20 +82,26 @@ class Agent {
                                         const std::string& proof) { out_.record(node, proof); }}),
         core_(core_config(config, incarnation_, host_, coordination_)),
         driver_(io_, core_,
-                [this](const AgentAction& action) { std::visit([this](const auto& a) { carry_out(a); }, action); }),
+                [this](const AgentAction& action) {
+                  if (trace_) trace_->note(action);
+                  std::visit([this](const auto& a) { carry_out(a); }, action);
+                }),
         signals_(io_, open_signals()),
         guardian_(io_, guarded.guardian_fd),
         processes_(io_, config, host_, inherited_limits, guarded, core_.state(), out_,
                    [this](const AgentEvent& event) { on_process(event); }),
         update_timer_(io_),
-        local_(io_, config, host_, incarnation_, guarded, out_.log,
-               {.workers = [this] { return processes_.running_workers(); },
-                .log_folder = [this] { return config_.logs.writes_logs() ? out_.attempts.root() : std::string(); },
-                .local_rank_of = [this](const std::string& id) { return processes_.local_rank_of(id); },
-                .awaited = [this] { driver_.handle(SuccessorsAwaited{}); },
-                .forgone = [this] { driver_.handle(SuccessorsForgone{}); },
-                .arrived = [this](int local_rank) { driver_.handle(SuccessorArrived{local_rank}); },
-                .look = [this](const std::string& what) { return looks_.begin(what); }}),
+        local_(
+            io_, config, host_, incarnation_, guarded, out_.log,
+            {.workers = [this] { return processes_.running_workers(); },
+             .log_folder = [this] { return config_.logs.writes_logs() ? out_.attempts.root() : std::string(); },
+             .local_rank_of = [this](const std::string& id) { return processes_.local_rank_of(id); },
+             .awaited = [this] { driver_.handle(SuccessorsAwaited{}); },
+             .forgone = [this] { driver_.handle(SuccessorsForgone{}); },
+             .arrived = [this](int local_rank) { driver_.handle(SuccessorArrived{local_rank}); },
+             .trace_memory =
+                 [this](int local_rank) { return trace_ ? trace_->memory_for(local_rank) : rendezvous::Descriptor(); },
+             .look = [this](const std::string& what) { return looks_.begin(what); }}),
         looks_(io_, incarnation_,
                {.view = [this] { return local_.view(); },
                 .workers = [this] { return processes_.workers_with_stacks(); },
@@ -162,6 +171,7 @@ class Agent {
     } else if (std::holds_alternative<WorkersStarted>(event)) {
       hang_watch_.begin();
     }
+    if (trace_) trace_->note(event);
     driver_.handle(event);
   }
 
@@ -177,6 +187,7 @@ class Agent {
     const std::string why = hang.since + ": " + hang.culprit.words;
     stacks_ = hang.stacks;
     tell_hang(hang, config_.job.max_nodes > 1, out_.log);
+    if (trace_) trace_->note_hang(why);
     driver_.handle(HangFound{why});
   }
 
@@ -191,6 +202,7 @@ class Agent {
     callbacks.on_up = [this](const std::string& coordinator_address) {
       coordinator_address_ = coordinator_address;
       master_addr_ = coordination_.master_addr(coordinator_address);
+      open_what_shows_the_job(coordinator_address.empty());
       driver_.handle(LinkUp{coordinator_address.empty() ? coordination_.own_endpoint() : coordinator_address});
     };
     callbacks.on_message = [this](rendezvous::Directive directive) {
@@ -199,6 +211,10 @@ class Agent {
       if (directive.kind == rendezvous::Directive::Kind::Stop) {
         exiting = processes_.exiting_workers();
         rounds_.end(directive.reason);
+      }
+      if (trace_) {
+        trace_->note(directive);
+        if (can_look_ && !trace_->coordinates() && !std::exchange(has_asked_for_clock_, true)) ask_for_clock();
       }
       driver_.handle(DirectiveArrived{std::move(directive), std::move(exiting)});
     };
@@ -210,6 +226,9 @@ class Agent {
     callbacks.on_look_request = [this](const rendezvous::LookRequest& request) { looks_.on_request(request); };
     callbacks.on_look_answer = [this](rendezvous::LookAnswer answer) { looks_.on_answer(std::move(answer)); };
     callbacks.on_look_end = [this](rendezvous::LookEnd end) { looks_.on_end(std::move(end)); };
+    callbacks.on_clock = [this](rendezvous::ClockReading answer) {
+      if (trace_ && trace_->round_trip(answer)) ask_for_clock();
+    };
     callbacks.on_unreachable = [this](const std::string& why) {
       const bool never_linked = master_addr_.empty();
       if (never_linked && coordination_.look_again()) return connect();
@@ -220,6 +239,15 @@ class Agent {
     };
     link_ = coordination_.link(io_, std::move(callbacks));
     link_->start();
+  }
+
+  // The first link says who coordinates.
+  void open_what_shows_the_job(bool coordinates) {
+    if (!config_.trace_file.empty() && !trace_) trace_.emplace(config_, host_, core_.state(), coordinates, out_.log);
+    if (config_.page && coordinates && !page_) {
+      page_ = open_page(
+          io_, config_, host_, [this] { return looks_.begin("state"); }, out_.log);
+    }
   }
 
   IssueReport::Node own_report() const {
@@ -339,7 +367,11 @@ class Agent {
   }
 
   void carry_out(const SetDeadman& action) { deadman_.set(action.at); }
-  void carry_out(const SendHeartbeat&) { link_->send(rendezvous::Heartbeat{}); }
+  void carry_out(const SendHeartbeat&) {
+    link_->send(rendezvous::Heartbeat{});
+    if (has_asked_for_clock_ && can_look_) ask_for_clock();
+  }
+  void ask_for_clock() { link_->send(rendezvous::ClockReading{.agent_ns = trace_clock_ns()}); }
   void carry_out(const Reconnect& action) { link_->reconnect(action.why); }
   void carry_out(const LogLine& action) { out_.log.warning("notice", action.text); }
 
@@ -353,6 +385,7 @@ class Agent {
     // Nothing is left to wait for, so that run() returns.
     link_->stop();
     looks_.stop();
+    if (page_) page_->stop();
     local_.stop();
     end_diagnosis();
     signals_.cancel();
@@ -379,7 +412,10 @@ class Agent {
   StackHelper stack_helper_;  // before a stop
   HangWatch hang_watch_;
   std::vector<WorkerStacks> stacks_;  // this node's, taken in the newest round; empty: none were
-  int base_rank_ = 0;                 // rank of local rank 0 in the newest round
+  std::optional<TraceFeed> trace_;
+  bool has_asked_for_clock_ = false;
+  std::unique_ptr<PageServer> page_;
+  int base_rank_ = 0;  // rank of local rank 0 in the newest round
   RoundHistory rounds_;
   DoubleSignal stop_;
   std::unique_ptr<rendezvous::LinkClient> link_;

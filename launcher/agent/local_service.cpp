@@ -150,11 +150,12 @@ AgentSocket::Answer LocalService::answer(rendezvous::DescriptorMessage& request)
   if (ask == "state") return {to_json(view())};
   if (ask == "stacks") return take_stacks();
   if (ask.starts_with("job")) return look(ask == "job" ? "state" : ask.substr(std::min(ask.size(), kOfJob.size())));
-  const std::set<std::string> of_workers = {"page", "keep", "await", "forgo", "group", "arrived"};
+  const std::set<std::string> of_workers = {"page", "keep", "await", "forgo", "group", "arrived", "trace"};
   if (of_workers.count(ask) == 0) return refusal("nothing can be asked by this name: " + ask);
   const auto local_rank = sources_.local_rank_of(text_of(*members, "incarnation"));
   if (!local_rank) return refusal("no worker of this round has this incarnation");
   if (ask == "keep") return hand_out(*local_rank, *members);
+  if (ask == "trace") return hand_out_trace_memory(*local_rank);
   return answer_worker(ask, *local_rank, request);
 }
 
@@ -177,6 +178,18 @@ AgentSocket::Answer LocalService::answer_worker(const std::string& ask, int loca
   if (ask == "forgo") sources_.forgone();
   if (ask == "arrived") sources_.arrived(local_rank);
   return {answer.str()};
+}
+
+AgentSocket::Answer LocalService::hand_out_trace_memory(int local_rank) const {
+  try {
+    rendezvous::Descriptor memory = sources_.trace_memory(local_rank);
+    if (!memory) return refusal("this job is not traced");
+    AgentSocket::Answer answer{JsonObject().number("version", kAgentSocketVersion).str()};
+    answer.own.push_back(std::move(memory));
+    return answer;
+  } catch (const rendezvous::Error& error) {
+    return refusal(error.what());
+  }
 }
 
 AgentSocket::Answer LocalService::take_stacks() {

@@ -35,6 +35,8 @@ class LocalService {
     // What workers say about successors, see agent_client.hpp.
     std::function<void()> awaited, forgone;
     std::function<void(int local_rank)> arrived;
+    // Memory in which a worker records what it does, see rendezvous/traced_operations.hpp; none: it is not traced.
+    std::function<rendezvous::Descriptor(int local_rank)> trace_memory;
     std::function<rendezvous::Descriptor(const std::string& what)> look;  // at the whole job, see JobLooks
   };
 
@@ -65,6 +67,7 @@ class LocalService {
   AgentSocket::Answer answer(rendezvous::DescriptorMessage& request);
   AgentSocket::Answer take_stacks();
   AgentSocket::Answer look(const std::string& what);
+  AgentSocket::Answer hand_out_trace_memory(int local_rank) const;
   AgentSocket::Answer answer_worker(const std::string& ask, int local_rank, rendezvous::DescriptorMessage& request);
   AgentSocket::Answer hand_out(int local_rank, const JsonMembers& request);
   void plan_kept_memory(const rendezvous::Assignment& assignment);

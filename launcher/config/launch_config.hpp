@@ -11,6 +11,7 @@
 
 #include "launcher/config/compatibility_mode.hpp"
 #include "launcher/config/log_config.hpp"
+#include "launcher/config/page_config.hpp"
 #include "launcher/config/program.hpp"
 #include "launcher/placement/numa_binding.hpp"
 #include "rendezvous/link/messages.hpp"
@@ -62,6 +63,8 @@ struct LaunchConfig {
   std::chrono::milliseconds stacks_within{500};  // --stacks-timeout, before workers are stopped; 0: none are taken
   std::chrono::milliseconds hang_timeout{0};     // --hang-timeout; 0: hangs are not looked for
   OnHang on_hang = OnHang::Tell;
+  std::string trace_file;          // --trace; empty: none
+  std::optional<PageConfig> page;  // --serve
 
   // The store and, with several nodes, the coordinator: at --master-addr if static, else at --rdzv-endpoint.
   std::string master_addr = "127.0.0.1";

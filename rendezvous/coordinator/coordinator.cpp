@@ -3,6 +3,7 @@
 
 #include <sys/socket.h>
 
+#include <chrono>
 #include <cstring>
 #include <utility>
 
@@ -104,10 +105,18 @@ void Coordinator::link(AcceptedLink accepted) {
   };
   callbacks.on_look_request = [this, id](const LookRequest& request) { begin_look(id, request); };
   callbacks.on_look_answer = [this, id](LookAnswer answer) { on_look_answer(id, std::move(answer)); };
+  callbacks.on_clock = [this, id](ClockReading question) { tell_clock(id, question); };
   const auto link = std::make_shared<AgentLink>(std::move(socket), std::move(callbacks), std::move(accepted.cipher));
   links_[id] = link;
   driver_.handle(AgentLinked{id, accepted.address, ends ? share_of(ends->peer.address) : ""});
   link->start(accepted.first_bytes);
+}
+
+void Coordinator::tell_clock(AgentId agent, const ClockReading& question) {
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  const auto link = links_.find(agent);
+  if (link == links_.end() || core_.roster().on_link(agent) == nullptr) return;  // no node has reported on this link
+  link->second->send(ClockReading{question.agent_ns, std::chrono::nanoseconds(now).count()});
 }
 
 void Coordinator::carry_out(const SendDirective& action) {

@@ -66,6 +66,7 @@ class Coordinator {
   void begin_look(AgentId asker, const LookRequest& request);
   void send(const std::vector<Looks::Send>& sends);
   void set_look_timer();
+  void tell_clock(AgentId agent, const ClockReading& question);
 
   void carry_out(const SendDirective& action);
   void carry_out(const AnswerBeat& action);

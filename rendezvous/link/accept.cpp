@@ -263,4 +263,9 @@ std::optional<std::string> accept(LookEnd& end) {
   return check.reason();
 }
 
+std::optional<std::string> accept(ClockReading& reading) {
+  if (reading.agent_ns > 0 && reading.coordinator_ns >= 0) return std::nullopt;
+  return "clocks that show " + std::to_string(reading.agent_ns) + " and " + std::to_string(reading.coordinator_ns);
+}
+
 }  // namespace ddp::rendezvous

@@ -28,5 +28,6 @@ std::optional<std::string> accept(Directive& directive);
 std::optional<std::string> accept(LookRequest& request);
 std::optional<std::string> accept(LookAnswer& answer);
 std::optional<std::string> accept(LookEnd& end);
+std::optional<std::string> accept(ClockReading& reading);
 
 }  // namespace ddp::rendezvous

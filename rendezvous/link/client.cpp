@@ -304,7 +304,8 @@ class LinkClient::Loop : public std::enable_shared_from_this<LinkClient::Loop> {
                                              },
                                          .on_look_request = callbacks_.on_look_request,
                                          .on_look_answer = callbacks_.on_look_answer,
-                                         .on_look_end = callbacks_.on_look_end},
+                                         .on_look_end = callbacks_.on_look_end,
+                                         .on_clock = callbacks_.on_clock},
         std::move(cipher));
     link_->start(first_bytes);
     callbacks_.on_up(peer);
@@ -367,6 +368,7 @@ void LinkClient::send(const AgentState& state) { loop_->send(state); }
 void LinkClient::send(const Heartbeat& heartbeat) { loop_->send(heartbeat); }
 void LinkClient::send(const LookRequest& request) { loop_->send(request); }
 void LinkClient::send(const LookAnswer& answer) { loop_->send(answer); }
+void LinkClient::send(const ClockReading& question) { loop_->send(question); }
 void LinkClient::reconnect(const std::string& why) { loop_->reconnect(why); }
 void LinkClient::stop() { loop_->stop(); }
 std::string LinkClient::local_address() const { return loop_->local_address(); }

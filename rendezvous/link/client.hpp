@@ -55,6 +55,7 @@ class LinkClient {
     std::function<void(LookRequest)> on_look_request = {};
     std::function<void(LookAnswer)> on_look_answer = {};
     std::function<void(LookEnd)> on_look_end = {};
+    std::function<void(ClockReading)> on_clock = {};
   };
 
   // A link over TCP.
@@ -73,6 +74,7 @@ class LinkClient {
   void send(const Heartbeat& heartbeat);
   void send(const LookRequest& request);
   void send(const LookAnswer& answer);
+  void send(const ClockReading& question);
   // Drops the link, if it is up (on_down(why) follows), and tries again at once.
   void reconnect(const std::string& why);
   // Ends the link at once; no callback follows. The kernel still delivers what was sent.

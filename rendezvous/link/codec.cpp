@@ -88,12 +88,14 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(JobFacts::Node, incarnation, host, address, s
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(JobFacts, phase, round, restarts, max_restarts, min_nodes, max_nodes, coordinator,
                                    nodes)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(LookEnd, number, error, facts)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(ClockReading, agent_ns, coordinator_ns)
 
 namespace {
 
 constexpr char kAgentState[] = "agent_state";
 constexpr char kDirective[] = "directive";
 constexpr char kLookRequest[] = "look_request", kLookAnswer[] = "look_answer", kLookEnd[] = "look_end";
+constexpr char kClockReading[] = "clock_reading";
 constexpr std::size_t kLengthBytes = 4;
 constexpr std::size_t kMaxTypeBytes = 32, kMaxWhyBytes = 200;  // quoted at most in a log line
 
@@ -151,6 +153,7 @@ DecodedFrame decode(std::string_view body) {
     if (type == kLookRequest) return accepted<LookRequest>(message);
     if (type == kLookAnswer) return accepted<LookAnswer>(message);
     if (type == kLookEnd) return accepted<LookEnd>(message);
+    if (type == kClockReading) return accepted<ClockReading>(message);
     return MalformedFrame{"a message of type '" + cut_line(printable_line(type), kMaxTypeBytes) + "'"};
   } catch (const std::exception& error) {
     return MalformedFrame{cut_line(printable_line(error.what()), kMaxWhyBytes)};  // it may quote the message
@@ -173,6 +176,7 @@ std::string encode(const Directive& directive) {
 std::string encode(const LookRequest& request) { return frame(request, kLookRequest); }
 std::string encode(const LookAnswer& answer) { return frame(answer, kLookAnswer); }
 std::string encode(const LookEnd& end) { return frame(end, kLookEnd); }
+std::string encode(const ClockReading& reading) { return frame(reading, kClockReading); }
 std::string encode(const Heartbeat&) { return std::string(kLengthBytes, '\0'); }
 
 DecodedFrame FrameDecoder::next() {

@@ -195,4 +195,11 @@ inline std::chrono::milliseconds look_within(const std::string& what) {
   return what == "stacks" ? kStacksOfJobWithin : kStateWithin;
 }
 
+// An agent whose job is traced asks for the coordinator's clock with a reading of its own, and gets both back. Both are
+// of CLOCK_MONOTONIC. It is no sign of life: an agent counts its lease from the heartbeat that an answer belongs to.
+struct ClockReading {
+  std::int64_t agent_ns = 0, coordinator_ns = 0;  // the latter is 0 in a question
+  bool operator==(const ClockReading&) const = default;
+};
+
 }  // namespace ddp::rendezvous

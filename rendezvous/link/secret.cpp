@@ -125,15 +125,18 @@ Secret read_secret_file(const std::string& path, SecretReaders readers) {
   WipedText text;
   std::size_t size = read_all(file, text, path);
   while (size > 0 && std::string_view(" \t\r\n").find(text.bytes[size - 1]) != std::string_view::npos) --size;
+  const auto found = secret_of({text.bytes.data(), size});
+  if (!found) cannot("use", path, "it is not 64 hexadecimal digits and a newline; " + make_one);
+  return *found;
+}
+
+std::optional<Secret> secret_of(std::string_view digits) {
   Secret::Bytes bytes;
   std::size_t decoded = 0;
   const bool is_hex =
-      sodium_hex2bin(bytes.data(), bytes.size(), text.bytes.data(), size, nullptr, &decoded, nullptr) == 0;
-  if (!is_hex || size != kDigits || decoded != bytes.size()) {
-    sodium_memzero(bytes.data(), bytes.size());
-    cannot("use", path, "it is not 64 hexadecimal digits and a newline; " + make_one);
-  }
-  const Secret found(bytes);
+      sodium_hex2bin(bytes.data(), bytes.size(), digits.data(), digits.size(), nullptr, &decoded, nullptr) == 0;
+  std::optional<Secret> found;
+  if (is_hex && digits.size() == kDigits && decoded == bytes.size()) found.emplace(bytes);
   sodium_memzero(bytes.data(), bytes.size());
   return found;
 }

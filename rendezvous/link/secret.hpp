@@ -12,7 +12,9 @@
 #pragma once
 
 #include <array>
+#include <optional>
 #include <string>
+#include <string_view>
 
 namespace ddp::rendezvous {
 
@@ -44,6 +46,10 @@ enum class SecretReaders { OwnerOnly, GroupToo };
 // Throws Error with the path, the reason and what to do: also if the file belongs to neither this user nor root, or if
 // others may read or change it.
 Secret read_secret_file(const std::string& path, SecretReaders readers = SecretReaders::OwnerOnly);
+
+// Returns the secret that these 64 hexadecimal digits are; nothing if they are something else. Takes equally long for
+// every secret.
+std::optional<Secret> secret_of(std::string_view digits);
 
 using JobTag = std::array<unsigned char, 8>;
 JobTag job_tag(const std::string& id);  // never all zeros

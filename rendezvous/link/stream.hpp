@@ -61,6 +61,7 @@ class LinkStream : public std::enable_shared_from_this<LinkStream<Message>> {
     std::function<void(LookRequest)> on_look_request = {};
     std::function<void(LookAnswer)> on_look_answer = {};
     std::function<void(LookEnd)> on_look_end = {};  // at an agent
+    std::function<void(ClockReading)> on_clock = {};
   };
 
   LinkStream(Socket socket, Callbacks callbacks, std::optional<LinkCipher> cipher = {})
@@ -132,7 +133,7 @@ class LinkStream : public std::enable_shared_from_this<LinkStream<Message>> {
         continue;
       }
       if (look(next, callbacks_.on_look_request) || look(next, callbacks_.on_look_answer) ||
-          look(next, callbacks_.on_look_end)) {
+          look(next, callbacks_.on_look_end) || look(next, callbacks_.on_clock)) {
         if (!socket_.is_open()) return false;
         continue;
       }
@@ -148,7 +149,7 @@ class LinkStream : public std::enable_shared_from_this<LinkStream<Message>> {
     }
   }
 
-  // Hands over a message about looks; returns false if it is another one, or if this end does not take it.
+  // Hands over a message that decides nothing; returns false if it is another one, or if this end does not take it.
   template <typename Look>
   static bool look(DecodedFrame& frame, const std::function<void(Look)>& callback) {
     auto* const message = std::get_if<Look>(&frame);

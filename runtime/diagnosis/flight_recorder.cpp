@@ -15,6 +15,7 @@
 #include <ctime>
 #include <memory>
 #include <mutex>
+#include <optional>
 
 #include "rendezvous/base/error.hpp"
 #include "rendezvous/base/new_file.hpp"
@@ -22,6 +23,7 @@
 #include "runtime/base/buffer.hpp"
 #include "runtime/base/signal_safe_text.hpp"
 #include "runtime/collective/describe_operation.hpp"
+#include "runtime/diagnosis/operation_trace.hpp"
 
 namespace ddp::runtime {
 
@@ -33,11 +35,9 @@ using std::memory_order_acquire;
 using std::memory_order_relaxed;
 using std::memory_order_release;
 
-enum class State : std::int32_t { Issued, Started, Ended, Failed };
+using Record = rendezvous::OperationRecord;
+using State = rendezvous::OperationState;
 constexpr const char* kStates[] = {"issued", "started", "ended", "failed"};
-
-template <typename T>
-using Relaxed = std::atomic<T>;  // written by one thread, read by any
 
 constexpr std::size_t kUsuallyKept = 256;
 constexpr int kMostKept = 1'000'000;
@@ -46,25 +46,15 @@ constexpr std::size_t kWhyBytes = 1024;
 
 }  // namespace
 
-// `number` is 0 while the other fields are being written.
-struct FlightRecorder::Record {
-  std::atomic<std::uint64_t> number{0};  // counts all operations of the group, from 1
-  Relaxed<std::uint64_t> sequence{};
-  Relaxed<OperationKind> kind{};
-  Relaxed<State> state{};
-  Relaxed<std::int32_t> dtype{}, root{};
-  Relaxed<collectives::ReduceOp> reduce_op{};
-  Relaxed<std::uint32_t> tag{};
-  Relaxed<std::size_t> count{}, bytes{};
-  Relaxed<std::int64_t> issued_ns{}, started_ns{}, ended_ns{};  // by the steady clock; 0: not yet
-};
-
 struct FlightRecorder::Ring {
   Ring* next = nullptr;
   std::atomic<bool> in_use{false};
-  std::size_t capacity = 0;
-  std::unique_ptr<Record[]> records;
-  Relaxed<std::uint64_t> last{0};
+  std::size_t capacity = 0;  // records that there is memory for
+  std::size_t kept = 0;      // the newest of them that are written to a file
+  std::unique_ptr<Record[]> own;
+  std::optional<TracedPlace> traced;  // without memory of its own
+  Record* records = nullptr;
+  std::atomic<std::uint64_t> last{0};
   char group[kNameBytes] = {};
   GroupPlace place;
 };
@@ -82,13 +72,19 @@ struct Process {
 };
 Process process;
 
-FlightRecorder::Ring* take_ring(std::size_t capacity) {
-  for (FlightRecorder::Ring* ring = process.rings; ring != nullptr; ring = ring->next) {
-    if (!ring->in_use && ring->capacity == capacity) return ring;
+// Takes memory that the agent reads, if this process is traced and some is left; else memory of its own. The place of a
+// past group is taken only where no other is left, so that the agent has time to read it.
+FlightRecorder::Ring* take_ring(std::size_t kept) {
+  const std::optional<TracedPlace> traced = take_traced_place();
+  for (FlightRecorder::Ring* ring = process.rings; ring != nullptr && !traced; ring = ring->next) {
+    if (!ring->in_use && (ring->traced || ring->capacity == kept)) return ring;
   }
+  if (!traced) note_untraced_group();
   auto ring = std::make_unique<FlightRecorder::Ring>();
-  ring->capacity = capacity;
-  ring->records = std::make_unique<FlightRecorder::Record[]>(capacity);
+  ring->capacity = traced ? rendezvous::kTracedOperations : kept;
+  ring->traced = traced;
+  if (!traced) ring->own = std::make_unique<Record[]>(kept);
+  ring->records = traced ? traced->records : ring->own.get();
   ring->next = process.rings;
   process.rings = ring.get();
   return ring.release();
@@ -142,7 +138,7 @@ struct Writer {
     write(out);
     const std::uint64_t last = ring.last;
     bool is_first_operation = true;
-    for (std::uint64_t number = last >= ring.capacity ? last - ring.capacity + 1 : 1; number <= last; ++number) {
+    for (std::uint64_t number = last >= ring.kept ? last - ring.kept + 1 : 1; number <= last; ++number) {
       if (write_operation(ring.records[number % ring.capacity], number, is_first_operation)) {
         is_first_operation = false;
       }
@@ -152,17 +148,19 @@ struct Writer {
   }
 
   // Returns false if the record is being overwritten.
-  bool write_operation(const FlightRecorder::Record& record, std::uint64_t number, bool is_first) {
+  bool write_operation(const Record& record, std::uint64_t number, bool is_first) {
     if (record.number != number) return false;
     char memory[640];
     FixedText out(memory, sizeof memory);
-    const OperationKind kind = record.kind;
+    const auto kind = static_cast<OperationKind>(record.kind.load());
     out.add(is_first ? "\n" : ",\n").add("   {\"sequence\": ").add_number(record.sequence);
     out.add(", \"operation\": \"").add(operation_name(kind));
     out.add("\", \"count\": ").add_number(record.count).add(", \"dtype\": \"").add(dtype_name(record.dtype));
     out.add("\", \"bytes\": ").add_number(record.bytes);
     add_name_or_null(out, "reduction",
-                     Operation{.kind = kind}.reduces() ? collectives::reduce_op_name(record.reduce_op) : nullptr);
+                     Operation{.kind = kind}.reduces()
+                         ? collectives::reduce_op_name(static_cast<collectives::ReduceOp>(record.reduce_op.load()))
+                         : nullptr);
     const bool is_message = Operation{.kind = kind}.is_message();
     add_number_or_null(out, "root", has_root(kind), record.root);
     add_number_or_null(out, "peer", is_message, record.root);
@@ -236,8 +234,16 @@ FlightRecorder::FlightRecorder(std::string_view group, GroupPlace place, std::si
   if (capacity == 0) return;
   const std::lock_guard lock(process.mutex);
   ring_ = take_ring(capacity);
-  for (std::size_t i = 0; i < capacity; ++i) ring_->records[i].number = 0;
-  ring_->last = 0;
+  ring_->kept = std::min(capacity, ring_->capacity);
+  const auto clear = [this] {
+    for (std::uint64_t i = 0; ring_->last != 0 && i < ring_->capacity; ++i) ring_->records[i].number = 0;
+    ring_->last = 0;
+  };
+  if (ring_->traced) {
+    move_in(*ring_->traced->group, group, place, clear);
+  } else {
+    clear();
+  }
   const std::size_t length = std::min(group.size(), kNameBytes);
   memcpy(ring_->group, group.data(), length);
   memset(ring_->group + length, 0, kNameBytes - length);
@@ -257,10 +263,10 @@ std::uint64_t FlightRecorder::issued(std::uint64_t sequence, const Operation& op
   Record& record = ring_->records[number % ring_->capacity];
   record.number.exchange(0, memory_order_acquire);  // acquire: the stores below stay after it
   record.sequence.store(sequence, memory_order_relaxed);
-  record.kind.store(operation.kind, memory_order_relaxed);
+  record.kind.store(static_cast<std::int32_t>(operation.kind), memory_order_relaxed);
   record.state.store(State::Issued, memory_order_relaxed);
   record.dtype.store(operation.dtype, memory_order_relaxed);
-  record.reduce_op.store(operation.reduce_op, memory_order_relaxed);
+  record.reduce_op.store(static_cast<std::int32_t>(operation.reduce_op), memory_order_relaxed);
   record.root.store(operation.root, memory_order_relaxed);
   record.tag.store(operation.tag, memory_order_relaxed);
   record.count.store(operation.count, memory_order_relaxed);
@@ -273,7 +279,7 @@ std::uint64_t FlightRecorder::issued(std::uint64_t sequence, const Operation& op
   return number;
 }
 
-FlightRecorder::Record* FlightRecorder::find(std::uint64_t number) const {
+rendezvous::OperationRecord* FlightRecorder::find(std::uint64_t number) const {
   if (ring_ == nullptr || number == 0) return nullptr;
   Record& record = ring_->records[number % ring_->capacity];
   return record.number.load(memory_order_relaxed) == number ? &record : nullptr;

@@ -14,7 +14,8 @@
 // rank) and a tag; their numbers are separate from those of collectives.
 //
 // The memory is allocated when a group is made and never freed, only reused, so that a signal handler may read it at
-// any time.
+// any time. Under ddprun --trace it is memory that the agent reads too (rendezvous/traced_operations.hpp), and of each
+// group the last kTracedOperations are in it, whatever number is written to the file.
 #pragma once
 
 #include <chrono>
@@ -23,6 +24,7 @@
 #include <string>
 #include <string_view>
 
+#include "rendezvous/traced_operations.hpp"
 #include "runtime/base/environment.hpp"
 #include "runtime/collective/operation.hpp"
 
@@ -47,11 +49,10 @@ class FlightRecorder {
   void ended(std::uint64_t record, Time now);
   void failed(std::uint64_t record, Time now);
 
-  struct Record;
   struct Ring;
 
  private:
-  Record* find(std::uint64_t number) const;
+  rendezvous::OperationRecord* find(std::uint64_t number) const;
 
   Ring* ring_ = nullptr;
 };

@@ -55,9 +55,11 @@ only launcher output         text config
 only launcher preload        config process placement
 only launcher local          text
 only launcher stacks         text
+only launcher trace          text
+only launcher page           local text
 only launcher diagnosis      process output stacks text
 only launcher coordination   config
-only launcher agent          config process preload output report placement text local stacks diagnosis coordination
+only launcher agent          config process preload output report placement text local stacks diagnosis coordination trace page
 
 only collectives gloo
 only collectives gpu
@@ -98,7 +100,7 @@ only apps/ddp_bench worker
 # Each third-party library is included only where this says so.
 code='apps launcher rendezvous collectives runtime'
 forbid "$code" 'CLI/'                    'apps/(train/options|ddp_store/main|ddp_bench/(main|[a-z]+/(mpi_main|command)))\.cpp'
-forbid "$code" 'boost/'                  'rendezvous/net/asio\.[ch]pp'
+forbid "$code" 'boost/'                  'rendezvous/net/asio\.[ch]pp|launcher/page/http_session\.cpp'
 forbid "$code" '(spdlog|fmt)/'           'launcher/output/log\.cpp|runtime/include/ddp/spdlog\.hpp'
 forbid "$code" 'nlohmann/'               'apps/(ddp_store/main|ddp_bench/(main|[a-z]+/command))\.cpp|rendezvous/link/codec\.cpp|launcher/(local/(agent_state|job_answers|job_state)|report/(error_file|issue_report)|stacks/(python_frames|stack_json)|text/json_text)\.cpp|runtime/(training/(tensor_file/(json_form|safetensors)|checkpoint/record)|base/error_file)\.cpp|runtime/include/ddp/json\.hpp'
 forbid "$code" 'gloo/'                   '(collectives/gloo/[a-z_]*|apps/ddp_bench/contenders/gloo_contender)\.[ch]pp'

@@ -258,6 +258,23 @@ void declare(Declaration& d, GivenOptions& given) {
           "that failed. For programs that start ddprun. It is not written if nothing was started.")
       .variable("")
       .ddprun_only();
+  d.value(
+       "serve", given.page.serve, "[ADDRESS:]PORT",
+       "Show the running job in a web page at http://127.0.0.1:PORT/, as JSON at /job.json and as metrics for "
+       "Prometheus at /metrics, from the node that coordinates. Port 0: any free one. At 127.0.0.1 it is for the user "
+       "who runs the job; another address needs --serve-token.")
+      .ddprun_only();
+  d.value(
+       "serve-token", given.page.token_file, "FILE",
+       "The page of --serve is for those who have the token in FILE, which --make-secret FILE makes: as the password "
+       "in a browser, as a Bearer token for Prometheus.")
+      .ddprun_only();
+  d.value(
+       "trace", given.trace_file, "FILE",
+       "Write a timeline of the job to FILE for https://ui.perfetto.dev: rounds, workers, failures, restarts, and the "
+       "collectives of workers that use libddp. With several nodes, FILE is written by the node that coordinates, "
+       "and others write beside it until the job ends.")
+      .ddprun_only();
   d.value("start-method", given.start_method, "spawn|fork|forkserver",
           "Accepted and without effect: workers are started with exec, or with --preload forked from a Python process.")
       .check(one_of({"spawn", "fork", "forkserver"}));

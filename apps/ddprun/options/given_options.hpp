@@ -9,6 +9,7 @@
 #include "apps/ddprun/options/declaration.hpp"
 #include "apps/ddprun/options/log_options.hpp"
 #include "apps/ddprun/options/node_options.hpp"
+#include "apps/ddprun/options/page_options.hpp"
 
 namespace ddp::apps {
 
@@ -41,6 +42,8 @@ struct GivenOptions {
   double stacks_timeout = 0.5;
   double hang_timeout = 0;
   std::string on_hang = "tell";
+  std::string trace_file;
+  PageOptions page;
   std::string signals = kDefaultSignals;
 
   NodeOptions nodes;

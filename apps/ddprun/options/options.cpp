@@ -200,6 +200,8 @@ launcher::LaunchConfig to_config(const GivenOptions& given, const launcher::Prog
   resolve_nodes(
       nodes, [](const std::string& line) { fprintf(stderr, "ddprun: %s\n", line.c_str()); }, config);
   resolve_hangs(given, config);
+  config.trace_file = given.trace_file;
+  config.page = resolve_page(given.page);
   config.stdin_reader = stdin_reader(given.stdin_reader, config);
   config.timer_file = timer_file();
   config.any_user = given.any_user;

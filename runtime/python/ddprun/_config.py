@@ -61,6 +61,9 @@ class LaunchConfig:
     event_log_handler: Optional[str] = None
     event_log_file: Optional[str] = None
     report_file: Optional[str] = None
+    serve: Optional[str] = None
+    serve_token: Optional[str] = None
+    trace: Optional[str] = None
 
     def arguments(self) -> List[str]:
         """Returns the options as words of ddprun's command line, such as ["--nproc-per-node=8"]."""

@@ -117,6 +117,20 @@ TEST_CASE("link codec: bytes that are not UTF-8 are replaced, and nothing is thr
   CHECK(std::holds_alternative<AgentState>(decoder.next()));
 }
 
+TEST_CASE("link codec: a reading of clocks passes as it is, and one that cannot be is malformed",
+          "[rendezvous][unit]") {
+  const auto read = [](const ClockReading& reading) {
+    FrameDecoder decoder;
+    decoder.feed(encode(reading));
+    return decoder.next();
+  };
+  CHECK(std::get<ClockReading>(read({1, 0})) == ClockReading{1, 0});
+  CHECK(std::get<ClockReading>(read({INT64_MAX, INT64_MAX})) == ClockReading{INT64_MAX, INT64_MAX});
+  for (const ClockReading wrong : {ClockReading{0, 0}, ClockReading{-1, 5}, ClockReading{5, -1}}) {
+    CHECK(std::get<MalformedFrame>(read(wrong)).why.starts_with("clocks that show"));
+  }
+}
+
 TEST_CASE("link codec: nonsense is malformed, and no memory is allocated for it", "[rendezvous][unit]") {
   const auto decode = [](const std::string& bytes) {
     FrameDecoder decoder;

@@ -28,6 +28,7 @@ VALUES = {
     "local_addr": ("127.0.0.1", "127.0.0.1"), "secret": ("none", "none"), "any_user": (True, None),
     "log_level": ("error", "error"), "log_format": ("json", "json"), "event_log_handler": ("null", "null"),
     "event_log_file": ("events", "events"), "report_file": ("report", "report"),
+    "serve": ("127.0.0.1:0", "127.0.0.1:0"), "serve_token": ("", ""), "trace": ("trace.json", "trace.json"),
 }
 
 

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "launcher/trace/operation_reader.hpp"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "rendezvous/base/error.hpp"
+
+namespace ddp::launcher {
+namespace {
+
+using rendezvous::OperationRecord;
+using rendezvous::OperationState;
+
+constexpr std::size_t kMostRunning = 1024;  // in one group: more are operations that nobody will end
+
+[[noreturn]] void memory_failed(const char* what) {
+  throw rendezvous::Error(rendezvous::ErrorCode::System,
+                          std::string("memory for a trace: ") + what + ": " + std::strerror(errno));
+}
+
+template <std::size_t N>
+std::string text_of(const std::array<char, N>& name) {
+  return {name.data(), strnlen(name.data(), N)};
+}
+
+}  // namespace
+
+OperationReader::OperationReader()
+    : memory_(memfd_create("ddprun_trace", MFD_CLOEXEC | MFD_ALLOW_SEALING)), groups_(rendezvous::kTracedGroups) {
+  if (!memory_) memory_failed("memfd_create");
+  if (ftruncate(memory_.get(), static_cast<off_t>(rendezvous::kTraceBytes)) != 0) memory_failed("ftruncate");
+  if (fcntl(memory_.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+    memory_failed("sealing its size");
+  }
+  void* const mapped = mmap(nullptr, rendezvous::kTraceBytes, PROT_READ | PROT_WRITE, MAP_SHARED, memory_.get(), 0);
+  if (mapped == MAP_FAILED) memory_failed("mmap");
+  header_ = static_cast<rendezvous::TraceHeader*>(mapped);
+  header_->version = rendezvous::kTraceVersion;
+}
+
+OperationReader::~OperationReader() { munmap(header_, rendezvous::kTraceBytes); }
+
+rendezvous::Descriptor OperationReader::memory_for_worker() const {
+  rendezvous::Descriptor copy(fcntl(memory_.get(), F_DUPFD_CLOEXEC, 0));
+  if (!copy) memory_failed("another descriptor");
+  return copy;
+}
+
+std::uint64_t OperationReader::groups_left_out() const { return header_->groups_left_out; }
+
+const OperationRecord& OperationReader::record(std::size_t index, std::uint64_t number) const {
+  const auto* const rings = reinterpret_cast<const std::byte*>(header_) + rendezvous::kTraceRingsAt;
+  const auto* const ring = reinterpret_cast<const OperationRecord*>(rings + index * rendezvous::kTraceRingBytes);
+  return ring[number % rendezvous::kTracedOperations];
+}
+
+void OperationReader::read_names() {
+  operations_.clear();
+  dtypes_.clear();
+  for (const auto& name : header_->operations) operations_.push_back(text_of(name));
+  for (const auto& name : header_->dtypes) dtypes_.push_back(text_of(name));
+}
+
+const std::string* OperationReader::name_of(const std::vector<std::string>& names, std::int32_t index) const {
+  static const std::string kUnknown = "unknown";
+  const auto at = static_cast<std::size_t>(index);
+  return index >= 0 && at < names.size() ? &names[at] : &kUnknown;
+}
+
+// Copies one record. `found` is the number that its place has.
+OperationReader::Seen OperationReader::copy(std::size_t index, std::uint64_t number, TracedOperation& to,
+                                            std::uint64_t& found) const {
+  const OperationRecord& from = record(index, number);
+  found = from.number.load(std::memory_order_acquire);
+  if (found != number) return found > number ? Seen::Overwritten : Seen::NotYet;
+  to = {.group_index = index,
+        .group = &groups_[index].name,
+        .operation = name_of(operations_, from.kind),
+        .dtype = name_of(dtypes_, from.dtype),
+        .sequence = from.sequence,
+        .count = from.count,
+        .bytes = from.bytes,
+        .issued_ns = from.issued_ns,
+        .started_ns = from.started_ns,
+        .ended_ns = from.ended_ns,
+        .state = from.state};
+  found = from.number;
+  if (found != number) return Seen::Overwritten;
+  const bool is_over = to.state == OperationState::Ended || to.state == OperationState::Failed;
+  return is_over && to.ended_ns != 0 ? Seen::Over : Seen::Running;
+}
+
+void OperationReader::read_group(std::size_t index, const Take& take, bool is_last) {
+  Group& group = groups_[index];
+  const std::uint64_t generation = header_->groups[index].generation.load(std::memory_order_acquire);
+  if (generation % 2 != 0) return;  // another one is moving in
+  if (generation != group.generation) {
+    missed_ += group.running.size();
+    group = {.generation = generation, .name = text_of(header_->groups[index].name), .next = 1, .running = {}};
+    if (operations_.empty()) read_names();
+  }
+  TracedOperation operation;
+  std::uint64_t found = 0;
+  for (auto number = group.running.begin(); number != group.running.end();) {
+    const Seen seen = copy(index, *number, operation, found);
+    if (seen == Seen::Running && !is_last) {
+      ++number;
+      continue;
+    }
+    if (seen == Seen::Over || seen == Seen::Running) take(operation);
+    if (seen == Seen::Overwritten) ++missed_;
+    number = group.running.erase(number);
+  }
+  // No worker, whatever it writes meanwhile, keeps this from an end.
+  for (std::size_t i = 0; i < 2 * rendezvous::kTracedOperations; ++i) {
+    const Seen seen = copy(index, group.next, operation, found);
+    if (seen == Seen::NotYet) return;
+    if (seen == Seen::Overwritten) {
+      const std::uint64_t oldest = found - rendezvous::kTracedOperations + 1;
+      if (found < rendezvous::kTracedOperations || oldest <= group.next) return;  // just being written
+      missed_ += oldest - group.next;
+      group.next = oldest;
+      continue;
+    }
+    if (seen == Seen::Over || is_last) take(operation);
+    if (seen == Seen::Running && !is_last) group.running.insert(group.next);
+    if (group.running.size() > kMostRunning) {
+      group.running.erase(group.running.begin());
+      ++missed_;
+    }
+    ++group.next;
+  }
+}
+
+void OperationReader::read(const Take& take) {
+  for (std::size_t i = 0; i < groups_.size(); ++i) {
+    if (header_->groups[i].generation == 0) return;  // places are taken in order
+    read_group(i, take, false);
+  }
+}
+
+void OperationReader::read_last(const Take& take) {
+  for (std::size_t i = 0; i < groups_.size(); ++i) read_group(i, take, true);
+}
+
+}  // namespace ddp::launcher
