@@ -16,6 +16,10 @@
 //                                                         With "parts":N the others are N, of memory whose shadows have
 //                                                         the parts of the tensors, in their order
 //                                                      {...,"kept":1,"wait":1}: ask again in a moment
+//     {"version":1,"ask":"calls","incarnation":"...","layout":...}
+//                                                      -> {"version":1}, and the descriptor of memory in which the
+//                                                         worker notes its calls (call_records.hpp); none if it has it,
+//                                                         or if `layout` is not kCallRecordsVersion
 //     {"version":1,"ask":"stacks"}                     -> {"version":1}, and the end of a pipe: what each worker does
 //                                                         here, as launcher/stacks/stack_json.hpp shows it
 //

@@ -82,6 +82,8 @@ class Agent {
         update_timer_(io_),
         local_(io_, config, host_, incarnation_, guarded, out_.log,
                {.workers = [this] { return processes_.running_workers(); },
+                .stack_workers = [this] { return processes_.workers_with_stacks(); },
+                .call_memory = [this](const std::string& id) { return processes_.give_call_memory(id); },
                 .local_rank_of = [this](const std::string& id) { return processes_.local_rank_of(id); },
                 .awaited = [this] { driver_.handle(SuccessorsAwaited{}); },
                 .forgone = [this] { driver_.handle(SuccessorsForgone{}); },
@@ -225,8 +227,8 @@ class Agent {
     end_diagnosis();
     const int signal = action.signal;
     const auto stop = [this, signal] { stop_after_updates(signal, std::chrono::steady_clock::now() + kUpdateWithin); };
-    const auto workers = action.stacks == StacksUse::NotTaken ? std::vector<StackHelper::RankAndPid>()
-                                                              : processes_.workers_with_stacks();
+    const auto workers =
+        action.stacks == StacksUse::NotTaken ? std::vector<StackHelper::Worker>() : processes_.workers_with_stacks();
     if (workers.empty()) return stop();
     const bool is_logged = action.stacks == StacksUse::Logged;
     stack_helper_.take(workers, config_.stacks_within, [this, stop, is_logged](std::vector<WorkerStacks> stacks) {

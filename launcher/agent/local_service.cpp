@@ -11,6 +11,7 @@
 #include "rendezvous/agent_client.hpp"
 #include "rendezvous/base/error.hpp"
 #include "rendezvous/base/text.hpp"
+#include "rendezvous/call_records.hpp"
 
 namespace ddp::launcher {
 namespace {
@@ -144,11 +145,12 @@ AgentSocket::Answer LocalService::answer(rendezvous::DescriptorMessage& request)
   const std::string ask = text_of(*members, "ask");
   if (ask == "state") return {to_json(view())};
   if (ask == "stacks") return take_stacks();
-  const std::set<std::string> of_workers = {"page", "keep", "await", "forgo", "group", "arrived"};
+  const std::set<std::string> of_workers = {"page", "calls", "keep", "await", "forgo", "group", "arrived"};
   if (of_workers.count(ask) == 0) return refusal("nothing can be asked by this name: " + ask);
   const auto local_rank = sources_.local_rank_of(text_of(*members, "incarnation"));
   if (!local_rank) return refusal("no worker of this round has this incarnation");
   if (ask == "keep") return hand_out(*local_rank, *members);
+  if (ask == "calls") return hand_out_call_memory(*members);
   return answer_worker(ask, *local_rank, request);
 }
 
@@ -174,12 +176,23 @@ AgentSocket::Answer LocalService::answer_worker(const std::string& ask, int loca
 }
 
 AgentSocket::Answer LocalService::take_stacks() {
-  std::vector<StackHelper::RankAndPid> workers;
-  for (const WorkerView& worker : sources_.workers()) workers.emplace_back(worker.rank, worker.pid);
+  const auto workers = sources_.stack_workers();
   if (workers.empty()) return refusal("it has no workers here now");
   try {
     AgentSocket::Answer answer{JsonObject().number("version", kAgentSocketVersion).str()};
     answer.own.push_back(stack_helper_.start(workers, kStacksWithin));
+    return answer;
+  } catch (const rendezvous::Error& error) {
+    return refusal(error.what());
+  }
+}
+
+AgentSocket::Answer LocalService::hand_out_call_memory(const JsonMembers& request) {
+  AgentSocket::Answer answer{JsonObject().number("version", kAgentSocketVersion).str()};
+  if (number_of(request, "layout") != static_cast<std::int64_t>(rendezvous::kCallRecordsVersion)) return answer;
+  try {
+    const int memory = sources_.call_memory(text_of(request, "incarnation"));
+    if (memory >= 0) answer.descriptors.push_back(memory);
     return answer;
   } catch (const rendezvous::Error& error) {
     return refusal(error.what());

@@ -29,6 +29,8 @@ class LocalService {
  public:
   struct Sources {
     std::function<std::vector<WorkerView>()> workers;  // those that run: rank and pid
+    std::function<std::vector<StackHelper::Worker>()> stack_workers;
+    std::function<int(const std::string& incarnation)> call_memory;  // see RoundProcesses::give_call_memory()
     std::function<std::optional<int>(const std::string& incarnation)> local_rank_of;
     // What workers say about successors, see agent_client.hpp.
     std::function<void()> awaited, forgone;
@@ -60,6 +62,7 @@ class LocalService {
   AgentSocket::Answer answer(rendezvous::DescriptorMessage& request);
   AgentSocket::Answer take_stacks();
   AgentSocket::Answer answer_worker(const std::string& ask, int local_rank, rendezvous::DescriptorMessage& request);
+  AgentSocket::Answer hand_out_call_memory(const JsonMembers& request);
   AgentSocket::Answer hand_out(int local_rank, const JsonMembers& request);
   void plan_kept_memory(const rendezvous::Assignment& assignment);
   AgentView view() const;

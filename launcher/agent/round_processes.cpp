@@ -271,6 +271,7 @@ void RoundProcesses::start_successor(int local_rank) {
   worker.incarnation_before = worker.incarnation;
   worker.expired_timers.clear();
   worker.spawned.reset();
+  worker.calls.reset();
   if (!worker.error_file.empty()) unlink(worker.error_file.c_str());
   try {
     PendingSuccessor pending{.local_rank = local_rank};
@@ -422,12 +423,21 @@ std::vector<WorkerView> RoundProcesses::running_workers() const {
   return running;
 }
 
-std::vector<StackHelper::RankAndPid> RoundProcesses::workers_with_stacks() const {
-  std::vector<StackHelper::RankAndPid> found;
+std::vector<StackHelper::Worker> RoundProcesses::workers_with_stacks() const {
+  std::vector<StackHelper::Worker> found;
   for (const Worker& worker : workers_) {
-    if (worker.is_there() && !is_exiting(worker.pid)) found.emplace_back(worker.rank, worker.pid);
+    if (!worker.is_there() || is_exiting(worker.pid)) continue;
+    found.push_back({worker.rank, worker.pid, worker.calls ? worker.calls->read() : std::vector<GroupCalls>()});
   }
   return found;
+}
+
+int RoundProcesses::give_call_memory(const std::string& incarnation) {
+  const auto local_rank = local_rank_of(incarnation);
+  if (!local_rank) return -1;
+  Worker& worker = workers_[static_cast<std::size_t>(*local_rank)];
+  if (worker.calls) return -1;
+  return worker.calls.emplace().descriptor();
 }
 
 std::optional<int> RoundProcesses::local_rank_of(const std::string& incarnation) const {

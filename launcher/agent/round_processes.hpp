@@ -31,6 +31,7 @@
 #include "launcher/agent/store_search.hpp"
 #include "launcher/config/launch_config.hpp"
 #include "launcher/config/worker_environment.hpp"
+#include "launcher/diagnosis/call_memory.hpp"
 #include "launcher/diagnosis/stack_helper.hpp"
 #include "launcher/local/agent_state.hpp"
 #include "launcher/preload/warm_parent.hpp"
@@ -89,7 +90,10 @@ class RoundProcesses {
   // Returns the workers that have started and are not reaped.
   std::vector<WorkerView> running_workers() const;
   // Returns those of them that are not exiting.
-  std::vector<StackHelper::RankAndPid> workers_with_stacks() const;
+  std::vector<StackHelper::Worker> workers_with_stacks() const;
+  // Returns memory for the calls of the worker with this incarnation, once, so that its descendants do not get it, too.
+  // Returns -1 if there is no such worker, or it has the memory. Throws rendezvous::Error.
+  int give_call_memory(const std::string& incarnation);
   // Returns the local rank of the worker that was started with this incarnation; nothing if none was, in this round.
   std::optional<int> local_rank_of(const std::string& incarnation) const;
 
@@ -113,7 +117,8 @@ class RoundProcesses {
     // The process that had this place before, if one was replaced in this round; what it left is killed.
     pid_t pid_before = 0;
     std::string incarnation_before{};
-    std::optional<Spawned> spawned{};  // the process alone; none: it was started with the others
+    std::optional<Spawned> spawned{};   // the process alone; none: it was started with the others
+    std::optional<CallMemory> calls{};  // if it has asked for it
 
     bool is_there() const { return pid != 0 && !reaped; }
   };

@@ -2,6 +2,7 @@
 #include "runtime/diagnosis/flight_recorder.hpp"
 
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -16,6 +17,7 @@
 #include <memory>
 #include <mutex>
 
+#include "rendezvous/agent_client.hpp"
 #include "rendezvous/base/error.hpp"
 #include "rendezvous/base/new_file.hpp"
 #include "rendezvous/worker_contract.hpp"
@@ -27,54 +29,34 @@ namespace ddp::runtime {
 
 namespace {
 
+using rendezvous::CallRecord;
+using rendezvous::CallRecordsHeader;
+using rendezvous::CallState;
 using rendezvous::Error;
 using rendezvous::ErrorCode;
+using rendezvous::GroupRecords;
+using rendezvous::kCallRecordsBytes;
 using std::memory_order_acquire;
 using std::memory_order_relaxed;
 using std::memory_order_release;
 
-enum class State : std::int32_t { Issued, Started, Ended, Failed };
 constexpr const char* kStates[] = {"issued", "started", "ended", "failed"};
-
-template <typename T>
-using Relaxed = std::atomic<T>;  // written by one thread, read by any
-
 constexpr std::size_t kUsuallyKept = 256;
 constexpr int kMostKept = 1'000'000;
-constexpr std::size_t kNameBytes = 64;
+constexpr std::size_t kNameBytes = GroupRecords::kNameBytes;
 constexpr std::size_t kWhyBytes = 1024;
 
-}  // namespace
-
-// `number` is 0 while the other fields are being written.
-struct FlightRecorder::Record {
-  std::atomic<std::uint64_t> number{0};  // counts all operations of the group, from 1
-  Relaxed<std::uint64_t> sequence{};
-  Relaxed<OperationKind> kind{};
-  Relaxed<State> state{};
-  Relaxed<std::int32_t> dtype{}, root{};
-  Relaxed<collectives::ReduceOp> reduce_op{};
-  Relaxed<std::uint32_t> tag{};
-  Relaxed<std::size_t> count{}, bytes{};
-  Relaxed<std::int64_t> issued_ns{}, started_ns{}, ended_ns{};  // by the steady clock; 0: not yet
+// Memory with places for groups.
+struct Arena {
+  Arena* next;  // an older one
+  CallRecordsHeader* records;
+  std::size_t bytes;
 };
-
-struct FlightRecorder::Ring {
-  Ring* next = nullptr;
-  std::atomic<bool> in_use{false};
-  std::size_t capacity = 0;
-  std::unique_ptr<Record[]> records;
-  Relaxed<std::uint64_t> last{0};
-  char group[kNameBytes] = {};
-  GroupPlace place;
-};
-
-namespace {
 
 // The recorders of this process. Global, since a signal handler has no other access to them.
 struct Process {
   std::mutex mutex;  // held by threads that change it
-  std::atomic<FlightRecorder::Ring*> rings{nullptr};
+  std::atomic<Arena*> arenas{nullptr};
   std::atomic<bool> placed{false};
   char path[PATH_MAX] = {};
   int rank = 0;
@@ -82,16 +64,54 @@ struct Process {
 };
 Process process;
 
-FlightRecorder::Ring* take_ring(std::size_t capacity) {
-  for (FlightRecorder::Ring* ring = process.rings; ring != nullptr; ring = ring->next) {
-    if (!ring->in_use && ring->capacity == capacity) return ring;
+// Calls `is_it` with each group's place until it returns true. Returns that place, or null.
+template <typename IsIt>
+GroupRecords* find_place(IsIt is_it) {
+  for (const Arena* arena = process.arenas; arena != nullptr; arena = arena->next) {
+    char* const first = reinterpret_cast<char*>(arena->records + 1);
+    const char* const end = first + arena->records->used.load(memory_order_acquire);
+    for (char* at = first; at < end;) {
+      auto* const group = reinterpret_cast<GroupRecords*>(at);
+      if (is_it(*group)) return group;
+      at += GroupRecords::bytes_for(group->capacity);
+    }
   }
-  auto ring = std::make_unique<FlightRecorder::Ring>();
-  ring->capacity = capacity;
-  ring->records = std::make_unique<FlightRecorder::Record[]>(capacity);
-  ring->next = process.rings;
-  process.rings = ring.get();
-  return ring.release();
+  return nullptr;
+}
+
+// Takes memory of that size, which is zero: of this descriptor, or of this process's own (-1).
+void add_arena(int memory, std::size_t bytes) {
+  const int flags = memory >= 0 ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS;
+  void* const mapped = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, flags, memory, 0);
+  if (mapped == MAP_FAILED) {
+    throw Error(ErrorCode::System, "flight recorder: no memory: " + std::string(std::strerror(errno)));
+  }
+  auto* const records = static_cast<CallRecordsHeader*>(mapped);
+  for (std::size_t i = 0; i <= static_cast<std::size_t>(OperationKind::Mark); ++i) {
+    const Operation operation = {.kind = static_cast<OperationKind>(i)};
+    const std::string_view name = operation_name(operation.kind);
+    name.copy(records->operations[i].data(), records->operations[i].size() - 1);
+    if (operation.is_message()) records->messages |= 1U << i;
+  }
+  records->version = rendezvous::kCallRecordsVersion;
+  process.arenas = std::make_unique<Arena>(process.arenas, records, bytes).release();
+}
+
+GroupRecords* take_place(std::size_t capacity) {
+  GroupRecords* const unused =
+      find_place([&](const GroupRecords& group) { return group.in_use == 0 && group.capacity == capacity; });
+  if (unused != nullptr) return unused;
+  const std::size_t needed = GroupRecords::bytes_for(capacity);
+  const auto has_room = [&](const Arena* arena) {
+    return arena != nullptr && needed <= arena->bytes - sizeof(CallRecordsHeader) - arena->records->used;
+  };
+  if (!has_room(process.arenas)) add_arena(-1, std::max(kCallRecordsBytes, sizeof(CallRecordsHeader) + needed));
+  CallRecordsHeader* const records = process.arenas.load()->records;
+  const std::size_t used = records->used;
+  auto* const group = reinterpret_cast<GroupRecords*>(reinterpret_cast<char*>(records + 1) + used);
+  group->capacity = capacity;
+  records->used.store(used + needed, memory_order_release);
+  return group;
 }
 
 std::int64_t nanoseconds(FlightRecorder::Time time) { return time.time_since_epoch().count(); }
@@ -133,17 +153,18 @@ struct Writer {
     write(out);
   }
 
-  void write_group(const FlightRecorder::Ring& ring, bool is_first) {
+  void write_group(const GroupRecords& group, bool is_first) {
     char memory[2 * kNameBytes + 128];
     FixedText out(memory, sizeof memory);
-    out.add(is_first ? "\n" : ",\n").add("  {\"name\": \"").add_escaped({ring.group, strnlen(ring.group, kNameBytes)});
-    out.add("\", \"rank\": ").add_number(static_cast<std::uint64_t>(ring.place.rank));
-    out.add(", \"size\": ").add_number(static_cast<std::uint64_t>(ring.place.size)).add(", \"operations\": [");
+    out.add(is_first ? "\n" : ",\n").add("  {\"name\": \"");
+    out.add_escaped({group.name.data(), strnlen(group.name.data(), kNameBytes)});
+    out.add("\", \"rank\": ").add_number(static_cast<std::uint64_t>(group.rank));
+    out.add(", \"size\": ").add_number(static_cast<std::uint64_t>(group.size)).add(", \"operations\": [");
     write(out);
-    const std::uint64_t last = ring.last;
+    const std::uint64_t last = group.last;
     bool is_first_operation = true;
-    for (std::uint64_t number = last >= ring.capacity ? last - ring.capacity + 1 : 1; number <= last; ++number) {
-      if (write_operation(ring.records[number % ring.capacity], number, is_first_operation)) {
+    for (std::uint64_t number = last >= group.capacity ? last - group.capacity + 1 : 1; number <= last; ++number) {
+      if (write_operation(group.records()[number % group.capacity], number, is_first_operation)) {
         is_first_operation = false;
       }
     }
@@ -152,17 +173,16 @@ struct Writer {
   }
 
   // Returns false if the record is being overwritten.
-  bool write_operation(const FlightRecorder::Record& record, std::uint64_t number, bool is_first) {
+  bool write_operation(const CallRecord& record, std::uint64_t number, bool is_first) {
     if (record.number != number) return false;
     char memory[640];
     FixedText out(memory, sizeof memory);
-    const OperationKind kind = record.kind;
+    const auto kind = static_cast<OperationKind>(record.kind.load());
     out.add(is_first ? "\n" : ",\n").add("   {\"sequence\": ").add_number(record.sequence);
     out.add(", \"operation\": \"").add(operation_name(kind));
     out.add("\", \"count\": ").add_number(record.count).add(", \"dtype\": \"").add(dtype_name(record.dtype));
     out.add("\", \"bytes\": ").add_number(record.bytes);
-    add_name_or_null(out, "reduction",
-                     Operation{.kind = kind}.reduces() ? collectives::reduce_op_name(record.reduce_op) : nullptr);
+    add_name_or_null(out, "reduction", Operation{.kind = kind}.reduces() ? reduction_of(record) : nullptr);
     const bool is_message = Operation{.kind = kind}.is_message();
     add_number_or_null(out, "root", has_root(kind), record.root);
     add_number_or_null(out, "peer", is_message, record.root);
@@ -175,6 +195,10 @@ struct Writer {
     if (record.number != number) return false;
     write(out);
     return true;
+  }
+
+  static const char* reduction_of(const CallRecord& record) {
+    return collectives::reduce_op_name(static_cast<collectives::ReduceOp>(record.reduce_op.load()));
   }
 
   static void add_number_or_null(FixedText& out, const char* name, bool has_one, std::int64_t value) {
@@ -201,11 +225,10 @@ bool write_to(int fd, std::string_view why) {
   Writer writer = {fd, clock_ns(CLOCK_REALTIME) - clock_ns(CLOCK_MONOTONIC)};
   writer.write_head(why);
   bool is_first = true;
-  for (const FlightRecorder::Ring* ring = process.rings; ring != nullptr; ring = ring->next) {
-    if (!ring->in_use.load(memory_order_acquire)) continue;
-    writer.write_group(*ring, is_first);
-    is_first = false;
-  }
+  find_place([&](const GroupRecords& group) {
+    if (group.in_use.load(memory_order_acquire) != 0) writer.write_group(group, std::exchange(is_first, false));
+    return false;
+  });
   char end[8];
   writer.write(FixedText(end, sizeof end).add("]}\n"));
   return writer.good;
@@ -235,32 +258,32 @@ bool put_in_place(const char* path, std::string_view why) {
 FlightRecorder::FlightRecorder(std::string_view group, GroupPlace place, std::size_t capacity) {
   if (capacity == 0) return;
   const std::lock_guard lock(process.mutex);
-  ring_ = take_ring(capacity);
-  for (std::size_t i = 0; i < capacity; ++i) ring_->records[i].number = 0;
-  ring_->last = 0;
-  const std::size_t length = std::min(group.size(), kNameBytes);
-  memcpy(ring_->group, group.data(), length);
-  memset(ring_->group + length, 0, kNameBytes - length);
-  ring_->place = place;
-  ring_->in_use.store(true, memory_order_release);
+  group_ = take_place(capacity);
+  for (std::size_t i = 0; i < capacity; ++i) group_->records()[i].number = 0;
+  group_->last = 0;
+  group_->name.fill(0);
+  group.copy(group_->name.data(), kNameBytes);
+  group_->rank = place.rank;
+  group_->size = place.size;
+  group_->in_use.store(1, memory_order_release);
 }
 
 FlightRecorder::~FlightRecorder() {
-  if (ring_ == nullptr) return;
+  if (group_ == nullptr) return;
   const std::lock_guard lock(process.mutex);
-  ring_->in_use = false;
+  group_->in_use = 0;
 }
 
 std::uint64_t FlightRecorder::issued(std::uint64_t sequence, const Operation& operation, Time now) {
-  if (ring_ == nullptr) return 0;
-  const std::uint64_t number = ring_->last.load(memory_order_relaxed) + 1;
-  Record& record = ring_->records[number % ring_->capacity];
+  if (group_ == nullptr) return 0;
+  const std::uint64_t number = group_->last.load(memory_order_relaxed) + 1;
+  CallRecord& record = group_->records()[number % group_->capacity];
   record.number.exchange(0, memory_order_acquire);  // acquire: the stores below stay after it
   record.sequence.store(sequence, memory_order_relaxed);
-  record.kind.store(operation.kind, memory_order_relaxed);
-  record.state.store(State::Issued, memory_order_relaxed);
+  record.kind.store(static_cast<std::uint32_t>(operation.kind), memory_order_relaxed);
+  record.state.store(CallState::Issued, memory_order_relaxed);
   record.dtype.store(operation.dtype, memory_order_relaxed);
-  record.reduce_op.store(operation.reduce_op, memory_order_relaxed);
+  record.reduce_op.store(static_cast<std::int32_t>(operation.reduce_op), memory_order_relaxed);
   record.root.store(operation.root, memory_order_relaxed);
   record.tag.store(operation.tag, memory_order_relaxed);
   record.count.store(operation.count, memory_order_relaxed);
@@ -269,35 +292,35 @@ std::uint64_t FlightRecorder::issued(std::uint64_t sequence, const Operation& op
   record.started_ns.store(0, memory_order_relaxed);
   record.ended_ns.store(0, memory_order_relaxed);
   record.number.store(number, memory_order_release);
-  ring_->last.store(number, memory_order_release);
+  group_->last.store(number, memory_order_release);
   return number;
 }
 
-FlightRecorder::Record* FlightRecorder::find(std::uint64_t number) const {
-  if (ring_ == nullptr || number == 0) return nullptr;
-  Record& record = ring_->records[number % ring_->capacity];
+CallRecord* FlightRecorder::find(std::uint64_t number) const {
+  if (group_ == nullptr || number == 0) return nullptr;
+  CallRecord& record = group_->records()[number % group_->capacity];
   return record.number.load(memory_order_relaxed) == number ? &record : nullptr;
 }
 
 void FlightRecorder::started(std::uint64_t record, Time now) {
-  Record* const found = find(record);
+  CallRecord* const found = find(record);
   if (found == nullptr) return;
   found->started_ns.store(nanoseconds(now), memory_order_relaxed);
-  found->state.store(State::Started, memory_order_relaxed);
+  found->state.store(CallState::Started, memory_order_relaxed);
 }
 
 void FlightRecorder::ended(std::uint64_t record, Time now) {
-  Record* const found = find(record);
+  CallRecord* const found = find(record);
   if (found == nullptr) return;
   found->ended_ns.store(nanoseconds(now), memory_order_relaxed);
-  found->state.store(State::Ended, memory_order_relaxed);
+  found->state.store(CallState::Ended, memory_order_relaxed);
 }
 
 void FlightRecorder::failed(std::uint64_t record, Time now) {
-  Record* const found = find(record);
+  CallRecord* const found = find(record);
   if (found == nullptr) return;
   found->ended_ns.store(nanoseconds(now), memory_order_relaxed);
-  found->state.store(State::Failed, memory_order_relaxed);
+  found->state.store(CallState::Failed, memory_order_relaxed);
 }
 
 std::size_t flight_recorder_size(const Environment& environment) {
@@ -313,6 +336,22 @@ void place_flight_recorder(const std::string& path, int rank, int world_size) {
   if (path.empty() || path.size() >= sizeof process.path) return;
   memcpy(process.path, path.c_str(), path.size() + 1);
   process.placed.store(true, memory_order_release);
+}
+
+void share_flight_recorder(const Environment& environment) {
+  const auto socket = environment(rendezvous::contract::kAgentSocket);
+  const auto incarnation = environment(rendezvous::contract::kIncarnation);
+  const std::lock_guard lock(process.mutex);
+  if (!socket || !incarnation || process.arenas != nullptr) return;
+  const std::string request = "{\"version\":" + std::to_string(rendezvous::kAgentSocketVersion) +
+                              ",\"ask\":\"calls\",\"incarnation\":\"" + *incarnation +
+                              "\",\"layout\":" + std::to_string(rendezvous::kCallRecordsVersion) + "}";
+  try {
+    const rendezvous::DescriptorMessage answer = rendezvous::ask_agent(*socket, request);
+    if (answer.descriptors.size() == 1) add_arena(answer.descriptors[0].get(), kCallRecordsBytes);
+  } catch (const Error& error) {
+    std::fprintf(stderr, "libddp: ddprun does not see this process's collectives: %s\n", error.what());
+  }
 }
 
 bool write_flight_recorder(std::string_view why) noexcept {

@@ -13,8 +13,8 @@
 // (waits for its turn), started, ended, or failed (the operation that ended the group). Messages have a peer (-1: any
 // rank) and a tag; their numbers are separate from those of collectives.
 //
-// The memory is allocated when a group is made and never freed, only reused, so that a signal handler may read it at
-// any time.
+// The records are in memory that the agent of this node can read (rendezvous/call_records.hpp). A group's place there
+// is taken when the group is made and never freed, only reused, so that a signal handler may read it at any time.
 #pragma once
 
 #include <chrono>
@@ -23,6 +23,7 @@
 #include <string>
 #include <string_view>
 
+#include "rendezvous/call_records.hpp"
 #include "runtime/base/environment.hpp"
 #include "runtime/collective/operation.hpp"
 
@@ -47,13 +48,10 @@ class FlightRecorder {
   void ended(std::uint64_t record, Time now);
   void failed(std::uint64_t record, Time now);
 
-  struct Record;
-  struct Ring;
-
  private:
-  Record* find(std::uint64_t number) const;
+  rendezvous::CallRecord* find(std::uint64_t number) const;
 
-  Ring* ring_ = nullptr;
+  rendezvous::GroupRecords* group_ = nullptr;
 };
 
 // Returns how many operations a recorder keeps, from DDP_FLIGHT_RECORDER_SIZE. Throws rendezvous::Error if that is not
@@ -61,6 +59,9 @@ class FlightRecorder {
 std::size_t flight_recorder_size(const Environment& environment);
 // Sets the rank of this process and the file of write_flight_recorder(). With an empty path, none is written.
 void place_flight_recorder(const std::string& path, int rank, int world_size);
+// Asks the agent for the memory of the records, before the first group is made. Without an agent, or if it refuses, the
+// records are in memory of this process.
+void share_flight_recorder(const Environment& environment);
 // Writes the records of all groups and renames the file into place. Safe in a signal handler. Returns false if there is
 // no path or the file cannot be written.
 bool write_flight_recorder(std::string_view why) noexcept;

@@ -99,6 +99,7 @@ Session::Session(const SessionOptions& options, const Environment& environment)
   const std::string error_file = environment(contract::kErrorFile).value_or("");
   place_flight_recorder(error_file.empty() ? "" : contract::flight_recorder_file(error_file, info_.rank), info_.rank,
                         info_.world_size);
+  if (info_.world_size > 1 && flight_recorder_size_ > 0) share_flight_recorder(environment);
   names_.insert(kWorld);
   form_world(environment);
 }
