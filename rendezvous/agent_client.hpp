@@ -22,6 +22,15 @@
 //                                                         or if `layout` is not kCallRecordsVersion
 //     {"version":1,"ask":"stacks"}                     -> {"version":1}, and the end of a pipe: what each worker does
 //                                                         here, as launcher/stacks/stack_json.hpp shows it
+//     {"version":1,"ask":"job"}                        -> {"version":1}, and the end of a pipe: the state of the whole
+//                                                         job, as launcher/local/job_state.hpp shows it
+//     {"version":1,"ask":"job_stacks"}                 -> {"version":1}, and the end of a pipe: what each node
+//                                                         answers, as launcher/local/job_answers.hpp shows it; here
+//                                                         its stacks
+//     {"version":1,"ask":"job_report"}                 -> the same; what each node puts into a report
+//     {"version":1,"ask":"job_stop"}                   -> the same; every node ends the job as SIGTERM does
+//     {"version":1,"ask":"job_save:USR1"}              -> the same; every worker gets the signal, but none of a node
+//                                                         where one would not handle it
 //
 // The rest is about the group of all ranks of a job on one node that runs under --keep-memory, in which a new process
 // can take the place of a worker that was killed. An answer has nothing but the version, unless it says so.

@@ -3,6 +3,7 @@
 add_library(ddprun_control STATIC
   coordinator/coordinator.cpp
   coordinator/coordinator_core.cpp
+  coordinator/looks.cpp
   coordinator/roster.cpp
   link/accept.cpp
   link/acceptor.cpp

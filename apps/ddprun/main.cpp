@@ -21,7 +21,7 @@
 #include "apps/ddprun/options/options.hpp"
 #include "apps/ddprun/options/usage_error.hpp"
 #include "launcher/agent/agent.hpp"
-#include "launcher/agent/farewell.hpp"
+#include "launcher/coordination/farewell.hpp"
 #include "launcher/config/program.hpp"
 #include "launcher/diagnosis/stack_helper.hpp"
 #include "launcher/process/guardian.hpp"

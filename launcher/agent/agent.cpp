@@ -12,17 +12,22 @@
 #include <optional>
 
 #include "launcher/agent/agent_core.hpp"
-#include "launcher/agent/coordination.hpp"
+#include "launcher/coordination/coordination.hpp"
 #include "launcher/agent/job_end.hpp"
+#include "launcher/agent/job_looks.hpp"
 #include "launcher/agent/local_service.hpp"
 #include "launcher/agent/node_output.hpp"
 #include "launcher/agent/round_processes.hpp"
-#include "launcher/agent/tell_stacks.hpp"
+#include "launcher/diagnosis/tell_stacks.hpp"
 #include "launcher/diagnosis/hang_watch.hpp"
 #include "launcher/diagnosis/stack_helper.hpp"
 #include "launcher/output/stream_route.hpp"
 #include "launcher/process/double_signal.hpp"
 #include "launcher/process/limits.hpp"
+#include "launcher/report/issue_report.hpp"
+#include "launcher/report/node_facts.hpp"
+#include "launcher/text/json_text.hpp"
+#include "launcher/text/ranges.hpp"
 #include "rendezvous/base/error.hpp"
 #include "rendezvous/base/random_id.hpp"
 #include "rendezvous/base/text.hpp"
@@ -84,10 +89,18 @@ class Agent {
                {.workers = [this] { return processes_.running_workers(); },
                 .stack_workers = [this] { return processes_.workers_with_stacks(); },
                 .call_memory = [this](const std::string& id) { return processes_.give_call_memory(id); },
+                .log_folder = [this] { return config_.logs.writes_logs() ? out_.attempts.root() : std::string(); },
                 .local_rank_of = [this](const std::string& id) { return processes_.local_rank_of(id); },
                 .awaited = [this] { driver_.handle(SuccessorsAwaited{}); },
                 .forgone = [this] { driver_.handle(SuccessorsForgone{}); },
-                .arrived = [this](int local_rank) { driver_.handle(SuccessorArrived{local_rank}); }}),
+                .arrived = [this](int local_rank) { driver_.handle(SuccessorArrived{local_rank}); },
+                .look = [this](const std::string& what) { return looks_.begin(what); }}),
+        looks_(io_, incarnation_,
+               {.view = [this] { return local_.view(); },
+                .workers = [this] { return processes_.workers_with_stacks(); },
+                .ask = [this](const rendezvous::LookRequest& request) { return ask_coordinator(request); },
+                .answer = [this](const rendezvous::LookAnswer& answer) { link_->send(answer); },
+                .obey = [this](const std::string& order) { return obey(order); }}),
         stack_helper_(io_),
         hang_watch_(io_, config.hang_timeout,
                     {.workers = [this] { return processes_.workers_with_stacks(); },
@@ -183,12 +196,22 @@ class Agent {
       driver_.handle(LinkUp{coordinator_address.empty() ? coordination_.own_endpoint() : coordinator_address});
     };
     callbacks.on_message = [this](rendezvous::Directive directive) {
+      can_look_ = directive.can_look;
       std::vector<int> exiting;
-      if (directive.kind == rendezvous::Directive::Kind::Stop) exiting = processes_.exiting_workers();
+      if (directive.kind == rendezvous::Directive::Kind::Stop) {
+        exiting = processes_.exiting_workers();
+        rounds_.end(directive.reason);
+      }
       driver_.handle(DirectiveArrived{std::move(directive), std::move(exiting)});
     };
     callbacks.on_heartbeat = [this] { driver_.handle(BeatArrived{}); };
-    callbacks.on_down = [this](const std::string& why) { driver_.handle(LinkDown{why}); };
+    callbacks.on_down = [this](const std::string& why) {
+      can_look_ = false;
+      driver_.handle(LinkDown{why});
+    };
+    callbacks.on_look_request = [this](const rendezvous::LookRequest& request) { looks_.on_request(request); };
+    callbacks.on_look_answer = [this](rendezvous::LookAnswer answer) { looks_.on_answer(std::move(answer)); };
+    callbacks.on_look_end = [this](rendezvous::LookEnd end) { looks_.on_end(std::move(end)); };
     callbacks.on_unreachable = [this](const std::string& why) {
       const bool never_linked = master_addr_.empty();
       if (never_linked && coordination_.look_again()) return connect();
@@ -201,6 +224,38 @@ class Agent {
     link_->start();
   }
 
+  IssueReport::Node own_report() const {
+    return {.host = host_,
+            .facts = node_facts(config_, host_).str(),
+            .error = {},
+            .rounds = rounds_.lines(),
+            .recorders = recorders_in(out_.attempts.root(), core_.state().round - 1, config_.workers)};
+  }
+
+  // Answers what somebody who looks at the job asks of all nodes, or has ordered.
+  std::string obey(const std::string& order) {
+    if (order == kReportQuestion) return node_report_json(own_report());
+    if (order == kStopOrder) {
+      asio::post(io_, [this] { driver_.handle(StopSignal{SIGTERM}); });  // the answer goes first
+      return JsonObject().text("done", order).str();
+    }
+    const auto signal = signal_of_order(order);
+    if (!signal) return "";
+    const std::vector<int> ranks = processes_.ranks_without_handler(*signal);
+    if (!ranks.empty()) {
+      return JsonObject().text("error", describe_ranks(ranks) + (ranks.size() == 1 ? " does" : " do") + " not handle " +
+                                            rendezvous::signal_name(*signal) + ", which would end it: it was not sent")
+          .str();
+    }
+    processes_.pass_on(*signal);
+    return JsonObject().text("done", order).str();
+  }
+
+  bool ask_coordinator(const rendezvous::LookRequest& request) {
+    if (can_look_) link_->send(request);
+    return can_look_;
+  }
+
   // ---- Actions ----
 
   void carry_out(const StartWorkers& action) {
@@ -209,6 +264,10 @@ class Agent {
     if (assignment.master_addr.empty()) assignment.master_addr = master_addr_;
     deadman_.await_keeper();
     stacks_.clear();
+    looks_.forget_volunteered();
+    rounds_.begin(core_.state().round, assignment.restart_count,
+                  std::to_string(config_.workers) + " of " + std::to_string(assignment.world_size) +
+                      " workers are here, from rank " + std::to_string(assignment.base_rank));
     base_rank_ = assignment.base_rank;
     local_.begin_round(core_.state(), assignment);
     processes_.start(std::move(assignment), local_.socket());
@@ -234,6 +293,7 @@ class Agent {
     stack_helper_.take(workers, config_.stacks_within, [this, stop, is_logged](std::vector<WorkerStacks> stacks) {
       stacks_ = std::move(stacks);
       if (is_logged && !stacks_.empty()) tell_stacks(stacks_, out_.log);
+      if (!is_logged && can_look_) looks_.volunteer(stacks_);
       stop();
     });
   }
@@ -288,9 +348,12 @@ class Agent {
     exit_code_ = action.exit_code;
     farewell_.clear();
     processes_.end();
-    report_job_end(config_, action, processes_.last_round(), stacks_, out_);
+    const std::vector<WorkerStacks> of_others = looks_.volunteered();
+    stacks_.insert(stacks_.end(), of_others.begin(), of_others.end());
+    report_job_end(config_, action, processes_.last_round(), stacks_, own_report(), out_);
     // Nothing is left to wait for, so that run() returns.
     link_->stop();
+    looks_.stop();
     local_.stop();
     end_diagnosis();
     signals_.cancel();
@@ -313,12 +376,15 @@ class Agent {
   RoundProcesses processes_;
   asio::steady_timer update_timer_;  // while workers that are to stop are within an update
   LocalService local_;
+  JobLooks looks_;
   StackHelper stack_helper_;  // before a stop
   HangWatch hang_watch_;
-  std::vector<WorkerStacks> stacks_;  // taken in the newest round; empty: none were
+  std::vector<WorkerStacks> stacks_;  // of this node, taken in the newest round; empty: none were
   int base_rank_ = 0;                 // rank of local rank 0 in the newest round
+  RoundHistory rounds_;
   DoubleSignal stop_;
   std::unique_ptr<rendezvous::LinkClient> link_;
+  bool can_look_ = false;  // the link is up, and the coordinator knows looks
   std::string coordinator_address_;  // numeric; empty if the coordinator is in this process
   std::string master_addr_;  // workers' MASTER_ADDR, if the nodes have none in common; empty until there is a link
   std::optional<int> exit_code_;

@@ -8,7 +8,7 @@
 // until rank 0 has reached the store.
 #pragma once
 
-#include "launcher/agent/farewell.hpp"
+#include "launcher/coordination/farewell.hpp"
 #include "launcher/config/launch_config.hpp"
 #include "launcher/output/log.hpp"
 #include "launcher/process/guardian.hpp"

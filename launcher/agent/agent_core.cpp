@@ -42,6 +42,7 @@ AgentCore::AgentCore(AgentConfig config) : config_(std::move(config)) {
   state_.node_rank = config_.node_rank;
   state_.role = config_.role;
   state_.slots = config_.workers;
+  state_.can_look = true;
 }
 
 void AgentCore::step(TimePoint now, const AgentEvent& event, std::vector<AgentAction>& actions) {

@@ -5,14 +5,16 @@
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
+#include <sstream>
 #include <utility>
 #include <vector>
 
-#include "launcher/agent/tell_stacks.hpp"
+#include "launcher/diagnosis/tell_stacks.hpp"
 #include "launcher/report/error_file.hpp"
 #include "launcher/report/failure_report.hpp"
 #include "launcher/report/torchrun_summary.hpp"
 #include "launcher/stacks/stack_json.hpp"
+#include "launcher/stacks/stack_report.hpp"
 #include "rendezvous/worker_contract.hpp"
 
 namespace ddp::launcher {
@@ -99,14 +101,46 @@ void write_report_file(const LaunchConfig& config, const Leave& end, const LastR
   out.log.error("report_file", "cannot write " + path + " (--report-file): " + strerror(errno));
 }
 
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream all(text);
+  for (std::string line; std::getline(all, line);) lines.push_back(line);
+  return lines;
+}
+
+// Leaves what is known in the log folder, if the user wants one: report.txt to paste into an issue, and report.json.
+void write_issue_report(const LaunchConfig& config, const Leave& end, const std::vector<WorkerStacks>& stacks,
+                        IssueReport::Node node, NodeOutput& out) {
+  const bool is_wanted = config.logs.writes_logs() || !config.logs.folder.empty();
+  const std::string& folder = out.attempts.root();
+  if (end.exit_code == 0 || !is_wanted || folder.empty()) return;
+  const Directive& why = end.directive;
+  IssueReport report{.job = config.job.id, .program = config.program.name};
+  report.summary = why.cause ? failure_report(config.program.name, *why.cause, why.failures)
+                             : std::vector{config.program.name + " stopped: " + why.reason};
+  if (why.cause) report.details = failure_details(config.program.name, *why.cause, why.failures).str();
+  report.nodes.push_back(std::move(node));
+  if (!stacks.empty()) {
+    report.stacks = lines_of(describe_stacks(stacks));
+    report.stacks_json = stacks_json(stacks);
+  }
+  for (const auto& [name, text] : {std::pair("/report.txt", to_text(report)), {"/report.json", to_json(report)}}) {
+    if (write_error_file(folder + name, text)) continue;
+    return out.log.warning("report", "cannot write " + folder + name + ": " + strerror(errno));
+  }
+  out.attempts.keep();
+  out.log.info("report", "all that is known of the failure is in " + folder + "/report.txt and report.json");
+}
+
 }  // namespace
 
 void report_job_end(const LaunchConfig& config, const Leave& end, const LastRound& last_round,
-                    const std::vector<WorkerStacks>& stacks, NodeOutput& out) {
+                    const std::vector<WorkerStacks>& stacks, IssueReport::Node node, NodeOutput& out) {
   log_end(config, end, stacks, out.log);
   write_parents_file(config, end, out.log);
   if (config.compatibility == CompatibilityMode::Torchrun) write_as_torchrun(config, end, last_round.error_files, out);
   write_report_file(config, end, last_round, out);
+  write_issue_report(config, end, stacks, std::move(node), out);
   const Directive& why = end.directive;
   out.events.agent_ended(end.exit_code == 0 ? "" : why.cause ? describe(*why.cause) : why.reason);
 }

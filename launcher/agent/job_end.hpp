@@ -10,6 +10,7 @@
 #include "launcher/agent/agent_core.hpp"
 #include "launcher/agent/node_output.hpp"
 #include "launcher/config/launch_config.hpp"
+#include "launcher/report/issue_report.hpp"
 #include "launcher/stacks/stack.hpp"
 
 namespace ddp::launcher {
@@ -20,8 +21,9 @@ struct LastRound {
   std::map<int, std::string> error_files;  // those that workers left, by rank
 };
 
-// `stacks` were taken of this node's workers before they were stopped; empty: none were.
+// `stacks` were taken of workers before they were stopped; empty: none were. `node` goes into the report that a failure
+// leaves in the log folder.
 void report_job_end(const LaunchConfig& config, const Leave& end, const LastRound& last_round,
-                    const std::vector<WorkerStacks>& stacks, NodeOutput& out);
+                    const std::vector<WorkerStacks>& stacks, IssueReport::Node node, NodeOutput& out);
 
 }  // namespace ddp::launcher

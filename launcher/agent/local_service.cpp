@@ -6,8 +6,10 @@
 #include <algorithm>
 #include <ctime>
 #include <set>
+#include <string_view>
 #include <utility>
 
+#include "launcher/agent/job_looks.hpp"
 #include "rendezvous/agent_client.hpp"
 #include "rendezvous/base/error.hpp"
 #include "rendezvous/base/text.hpp"
@@ -18,6 +20,7 @@ namespace {
 
 using rendezvous::kAgentSocketVersion;
 
+constexpr std::string_view kOfJob = "job_";              // begins what is asked of all nodes
 constexpr std::chrono::seconds kStacksWithin{7};  // for a program that asks; the tools get five
 
 AgentSocket::Answer refusal(const std::string& why) {
@@ -70,6 +73,8 @@ LocalService::LocalService(rendezvous::asio::io_context& io, const LaunchConfig&
 }
 
 void LocalService::begin_round(const rendezvous::AgentState& state, const rendezvous::Assignment& assignment) {
+  round_began_ = std::chrono::steady_clock::now();
+  step_rates_.clear();
   facts_.round = state.round;
   facts_.phase = rendezvous::NodePhase::Running;
   facts_.node_rank = assignment.node_rank;
@@ -145,6 +150,7 @@ AgentSocket::Answer LocalService::answer(rendezvous::DescriptorMessage& request)
   const std::string ask = text_of(*members, "ask");
   if (ask == "state") return {to_json(view())};
   if (ask == "stacks") return take_stacks();
+  if (ask.starts_with("job")) return look(ask == "job" ? "state" : ask.substr(std::min(ask.size(), kOfJob.size())));
   const std::set<std::string> of_workers = {"page", "calls", "keep", "await", "forgo", "group", "arrived"};
   if (of_workers.count(ask) == 0) return refusal("nothing can be asked by this name: " + ask);
   const auto local_rank = sources_.local_rank_of(text_of(*members, "incarnation"));
@@ -199,6 +205,17 @@ AgentSocket::Answer LocalService::hand_out_call_memory(const JsonMembers& reques
   }
 }
 
+AgentSocket::Answer LocalService::look(const std::string& what) {
+  if (!is_question(what)) return refusal("nothing can be asked of a job by this name: " + what);
+  try {
+    AgentSocket::Answer answer{JsonObject().number("version", kAgentSocketVersion).str()};
+    answer.own.push_back(sources_.look(what));
+    return answer;
+  } catch (const rendezvous::Error& error) {
+    return refusal(error.what());
+  }
+}
+
 AgentSocket::Answer LocalService::hand_out(int local_rank, const JsonMembers& request) {
   JsonObject answer;
   answer.number("version", kAgentSocketVersion).number("local_rank", local_rank);
@@ -234,21 +251,35 @@ std::int64_t LocalService::step_at(int rank) const {
   return shown && shown->step >= 0 ? shown->step_at : 0;
 }
 
-AgentView LocalService::view() const {
-  AgentView view = {
-      .job = config_.job.id,
-      .program = config_.program.name,
-      .host = host_,
-      .pid = config_.launcher_pid,
-      .agent_pid = getpid(),
-      .seconds = std::chrono::duration_cast<std::chrono::seconds>(std::chrono::steady_clock::now() - began_).count(),
-      .facts = facts_,
-      .workers = sources_.workers()};
+AgentView LocalService::view() {
+  using std::chrono::duration_cast, std::chrono::seconds;
+  const auto now = std::chrono::steady_clock::now();
+  AgentView view = {.job = config_.job.id,
+                    .program = config_.program.name,
+                    .host = host_,
+                    .pid = config_.launcher_pid,
+                    .agent_pid = getpid(),
+                    .seconds = duration_cast<seconds>(now - began_).count(),
+                    .seconds_in_round = duration_cast<seconds>(now - round_began_).count(),
+                    .epoch = facts_.epoch.data(),
+                    .facts = facts_,
+                    .log_folder = sources_.log_folder(),
+                    .gpus = {},
+                    .workers = sources_.workers()};
+  for (const GpuUse& use : gpus_.newest()) {
+    GpuView& gpu = view.gpus.emplace_back(GpuView{use.index, use.percent, use.memory, use.capacity});
+    for (const WorkerView& worker : view.workers) {
+      if (std::count(use.pids.begin(), use.pids.end(), worker.pid) > 0) gpu.ranks.push_back(worker.rank);
+    }
+  }
   for (WorkerView& worker : view.workers) {
-    const auto shown = page_->worker(worker.rank - facts_.base_rank);
+    worker.local_rank = worker.rank - facts_.base_rank;
+    worker.usage = usage_of(worker.pid);
+    const auto shown = page_ ? page_->worker(worker.local_rank) : std::nullopt;
     if (!shown || shown->step < 0) continue;
     worker.step = shown->step;
     worker.seconds_since_step = std::max<std::int64_t>(0, boot_time_ns() - shown->step_at) / 1'000'000'000;
+    worker.steps_per_second = step_rates_.note(worker.rank, shown->step, shown->step_at);
   }
   return view;
 }

@@ -18,6 +18,7 @@
 #include "launcher/local/agent_state.hpp"
 #include "launcher/local/kept_memories.hpp"
 #include "launcher/output/log.hpp"
+#include "launcher/placement/gpu_usage.hpp"
 #include "launcher/process/guardian.hpp"
 #include "launcher/text/json_text.hpp"
 #include "rendezvous/link/messages.hpp"
@@ -31,10 +32,12 @@ class LocalService {
     std::function<std::vector<WorkerView>()> workers;  // those that run: rank and pid
     std::function<std::vector<StackHelper::Worker>()> stack_workers;
     std::function<int(const std::string& incarnation)> call_memory;  // see RoundProcesses::give_call_memory()
+    std::function<std::string()> log_folder;           // of workers' output; empty: it is in no files
     std::function<std::optional<int>(const std::string& incarnation)> local_rank_of;
     // What workers say about successors, see agent_client.hpp.
     std::function<void()> awaited, forgone;
     std::function<void(int local_rank)> arrived;
+    std::function<rendezvous::Descriptor(const std::string& what)> look;  // at the whole job, see JobLooks
   };
 
   LocalService(rendezvous::asio::io_context& io, const LaunchConfig& config, const std::string& host,
@@ -56,23 +59,28 @@ class LocalService {
   bool is_updating() const;
   // Returns when a worker showed its newest step, in nanoseconds of CLOCK_BOOTTIME; 0: it has shown none.
   std::int64_t step_at(int rank) const;
+  // Returns what this node does now, and what its workers use.
+  AgentView view();
   void stop();
 
  private:
   AgentSocket::Answer answer(rendezvous::DescriptorMessage& request);
   AgentSocket::Answer take_stacks();
+  AgentSocket::Answer look(const std::string& what);
   AgentSocket::Answer answer_worker(const std::string& ask, int local_rank, rendezvous::DescriptorMessage& request);
   AgentSocket::Answer hand_out_call_memory(const JsonMembers& request);
   AgentSocket::Answer hand_out(int local_rank, const JsonMembers& request);
   void plan_kept_memory(const rendezvous::Assignment& assignment);
-  AgentView view() const;
 
   const LaunchConfig& config_;
   const std::string host_;
   Log& log_;
   const Sources sources_;
   const std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
+  std::chrono::steady_clock::time_point round_began_ = began_;
   rendezvous::NodeFacts facts_ = {};
+  StepRates step_rates_;
+  GpuSampler gpus_;
   std::optional<KeptMemories> kept_;                             // absent without --keep-memory
   std::optional<std::chrono::steady_clock::time_point> failed_;  // since the newest round began
   rendezvous::Descriptor

@@ -353,6 +353,16 @@ void RoundProcesses::pass_on(int signal) const {
   }
 }
 
+std::vector<int> RoundProcesses::ranks_without_handler(int signal) const {
+  std::vector<int> ranks;
+  for (const Worker& worker : workers_) {
+    if (worker.is_there() && !is_exiting(worker.pid) && !catches_signal(worker.pid, signal)) {
+      ranks.push_back(worker.rank);
+    }
+  }
+  return ranks;
+}
+
 // Not only their process groups: a job inside the job is in sessions of its own. SIGTSTP would not do, since it stops
 // nothing in a session without a shell. Twice, for what the first ones were starting meanwhile.
 void RoundProcesses::suspend() {

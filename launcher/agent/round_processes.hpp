@@ -28,7 +28,7 @@
 #include "launcher/agent/file_timer.hpp"
 #include "launcher/agent/job_end.hpp"
 #include "launcher/agent/node_output.hpp"
-#include "launcher/agent/store_search.hpp"
+#include "launcher/diagnosis/store_search.hpp"
 #include "launcher/config/launch_config.hpp"
 #include "launcher/config/worker_environment.hpp"
 #include "launcher/diagnosis/call_memory.hpp"
@@ -72,6 +72,8 @@ class RoundProcesses {
   void stop(int signal);
   // Sends a signal to the workers themselves, not to what they have started: their handlers are the ones meant.
   void pass_on(int signal) const;
+  // Returns the ranks of workers that the signal would end, since they do not handle it.
+  std::vector<int> ranks_without_handler(int signal) const;
   void suspend();
   void resume();
   void kill();

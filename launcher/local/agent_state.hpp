@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What an agent says of its part of a job to processes of the same machine, as JSON on one line:
 //
-//     {"version":1,"job":"none","pid":4711,"agent":4713,"program":"train.py","host":"a","seconds":12,
-//      "node_rank":0,"nodes":1,"round":2,"restarts":1,"phase":"running","world_size":2,"step":40,
-//      "workers":[{"rank":0,"pid":4714,"step":41,"seconds_since_step":1},{"rank":1,"pid":4715,"step":40,...}]}
+//     {"version":1,"job":"none","program":"train.py","host":"a","node_rank":0,"nodes":1,"restarts":1,"world_size":2,
+//      "step":40,"epoch":"5d1f0e6a9c3b7284","pid":4711,"agent":4713,"seconds":12,"seconds_in_round":8,"round":2,"phase":"running",
+//      "log_folder":"/tmp/none_x7",
+//      "gpus":[{"index":0,"use_percent":97,"memory_bytes":...,"memory_total_bytes":...,"ranks":[0]}],
+//      "workers":[{"rank":0,"local_rank":0,"pid":4714,"step":41,"seconds_since_step":1,"steps_per_second":2.5,
+//                  "state":"runs","cpu_seconds":7.21,"rss_bytes":104857600,"threads":9},
+//                 {"rank":1,"local_rank":1,"pid":4715,"step":40,...}]}
 //
 // `pid` is the process that the user started, `agent` the one that answers. `step` of the job is the lowest step of its
-// workers here; it is null until all of them have shown one.
+// workers here; it is null until all of them have shown one. `steps_per_second` is null, and `gpus` is empty, at the first look. What a
+// worker uses is as /proc says it; `log_folder` is null where workers' output is in no files; `state` is null and the numbers are missing if it has just ended.
 #pragma once
 
 #include <sys/types.h>
@@ -17,6 +22,8 @@
 #include <string_view>
 #include <vector>
 
+#include "launcher/local/worker_usage.hpp"
+#include "launcher/text/json_text.hpp"
 #include "rendezvous/agent_page.hpp"
 
 namespace ddp::launcher {
@@ -24,8 +31,18 @@ namespace ddp::launcher {
 struct WorkerView {
   int rank = 0;
   pid_t pid = 0;
+  int local_rank = 0;
   std::optional<std::int64_t> step = {};
   std::int64_t seconds_since_step = 0;
+  std::optional<double> steps_per_second = {};
+  std::optional<WorkerUsage> usage = {};
+};
+
+struct GpuView {
+  int index = 0;     // as NVML counts
+  int percent = -1;  // of the time in which something ran on it; -1: not known
+  std::int64_t memory = 0, capacity = 0;  // bytes that are used, and that there are
+  std::vector<int> ranks = {};            // workers of this node that compute on it
 };
 
 struct AgentView {
@@ -33,13 +50,20 @@ struct AgentView {
   int pid = 0;
   int agent_pid = 0;         // 0: an older release's, which does not say it
   std::int64_t seconds = 0;  // since the agent began
+  std::int64_t seconds_in_round = 0;
+  std::string epoch = {};  // names the job: all of its agents say the same; empty before the first round
   rendezvous::NodeFacts facts = {};
+  std::string log_folder = {};  // of the workers' files; empty: they have none
+  std::vector<GpuView> gpus = {};    // of the node; none at the first look
   std::vector<WorkerView> workers;  // those that run
 };
 
 std::string to_json(const AgentView& view);
+// Adds those members that are about this node alone, from `pid` to `workers`.
+void add_node_members(JsonObject& json, const AgentView& view);
 
-// Returns what to_json() wrote, without `facts`; nothing if the text is something else, such as a refusal.
+// Returns what to_json() wrote, of `facts` only the round and the phase; also of an object
+// with just the node's members. Nothing if the text is something else, such as a refusal.
 std::optional<AgentView> agent_view(std::string_view json);
 
 }  // namespace ddp::launcher

@@ -225,6 +225,14 @@ bool is_exiting(pid_t pid) {
   return stat && ((stat->flags & kPfExiting) != 0 || has_ended(*stat));
 }
 
+bool catches_signal(pid_t pid, int signal) {
+  const auto text = read_file("/proc/" + std::to_string(pid) + "/status");
+  const std::size_t at = text ? text->find("\nSigCgt:") : std::string::npos;
+  unsigned long long caught = 0;
+  if (at == std::string::npos || sscanf(text->c_str() + at, "\nSigCgt: %llx", &caught) != 1) return false;
+  return (caught >> (signal - 1) & 1) != 0;
+}
+
 std::optional<int> status_of_dying(pid_t child) {
   if (!has_released_memory(child)) return std::nullopt;  // the main thread: this usually decides it
   for (const pid_t thread : pids_in("/proc/" + std::to_string(child) + "/task")) {

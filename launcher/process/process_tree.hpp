@@ -42,6 +42,9 @@ std::optional<std::uint64_t> start_time_of(pid_t pid);
 // waitpid reports the death once the memory is freed, about 70 ms later for each GiB.
 bool is_exiting(pid_t pid);
 
+// Returns whether the process handles a signal by a function of its own.
+bool catches_signal(pid_t pid, int signal);
+
 // Returns the status that waitpid will report for a child whose threads have all released their
 // memory, which the kernel is freeing now. Returns nothing if a thread has not, or if the caller
 // may not examine the child. 0 means success, or that the kernel does not show the status.

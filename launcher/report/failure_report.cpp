@@ -107,13 +107,7 @@ void add_flight_recorders(std::vector<std::string>& lines, const WorkerFailure& 
   }
 }
 
-std::string json_list(const std::vector<std::string>& texts) {
-  std::string list;
-  for (const std::string& text : texts) list += (list.empty() ? "" : ", ") + quoted_json(text);
-  return "[" + list + "]";
-}
-
-std::string json_list(const std::vector<int>& numbers) {
+std::string numbers_json(const std::vector<int>& numbers) {
   std::string list;
   for (const int number : numbers) list += (list.empty() ? "" : ", ") + std::to_string(number);
   return "[" + list + "]";
@@ -173,7 +167,7 @@ JsonObject failure_details(const std::string& program, const WorkerFailure& caus
   JsonObject object = details_of(cause);
   object.text("program", program).text("meaning", describe_meaning(cause)).text("hint", cause.hint);
   object.json("stderr_tail", json_list(cause.stderr_tail)).text("stderr_log", cause.stderr_log);
-  object.json("after_it", "[" + others + "]").json("stopped_by_ddprun", json_list(stopped_ranks(cause, all)));
+  object.json("after_it", "[" + others + "]").json("stopped_by_ddprun", numbers_json(stopped_ranks(cause, all)));
   return object;
 }
 
@@ -192,7 +186,7 @@ std::string job_report(const JobEnd& end) {
   }
   JsonObject object;
   object.text("program", end.program).number("exit_code", end.exit_code).text("reason", end.reason);
-  return object.json("ranks", json_list(end.ranks)).json("failures", "[" + failures + "]").str() + "\n";
+  return object.json("ranks", numbers_json(end.ranks)).json("failures", "[" + failures + "]").str() + "\n";
 }
 
 std::vector<std::string> coloured(std::vector<std::string> report) {

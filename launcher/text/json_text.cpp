@@ -10,6 +10,12 @@ std::string quoted_json(std::string_view text) {
   return nlohmann::json(text).dump(-1, ' ', /*ensure_ascii=*/false, nlohmann::json::error_handler_t::replace);
 }
 
+std::string json_list(const std::vector<std::string>& texts) {
+  std::string list;
+  for (const std::string& text : texts) list += (list.empty() ? "" : ", ") + quoted_json(text);
+  return "[" + list + "]";
+}
+
 JsonObject& JsonObject::text(std::string_view name, std::string_view value) { return json(name, quoted_json(value)); }
 
 JsonObject& JsonObject::number(std::string_view name, std::optional<std::int64_t> value) {

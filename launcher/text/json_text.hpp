@@ -9,11 +9,14 @@
 #include <string>
 #include <string_view>
 #include <variant>
+#include <vector>
 
 namespace ddp::launcher {
 
 // Returns the text as a JSON string, with its quotes; invalid UTF-8 is replaced.
 std::string quoted_json(std::string_view text);
+// Returns a JSON list of such strings.
+std::string json_list(const std::vector<std::string>& texts);
 
 // Builds {"name": value, ...} on one line, in the order of the calls.
 class JsonObject {

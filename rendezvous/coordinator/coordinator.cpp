@@ -29,7 +29,8 @@ Coordinator::Coordinator(CoordinatorConfig config, Options options)
       core_(config_),
       driver_(io_, core_, [this](const CoordinatorAction& action) {
         std::visit([this](const auto& a) { carry_out(a); }, action);
-      }) {
+      }),
+      look_timer_(io_) {
   StoreServer::Options front = store_options();
   if (config_.job.max_nodes > 1) {
     acceptor_ = std::make_unique<LinkAcceptor>(
@@ -100,7 +101,10 @@ void Coordinator::link(AcceptedLink accepted) {
   callbacks.on_closed = [this, id](const std::string& why) {
     links_.erase(id);
     driver_.handle(AgentGone{id, why});
+    send(looks_.gone(id));
   };
+  callbacks.on_look_request = [this, id](const LookRequest& request) { begin_look(id, request); };
+  callbacks.on_look_answer = [this, id](LookAnswer answer) { on_look_answer(id, std::move(answer)); };
   const auto link = std::make_shared<AgentLink>(std::move(socket), std::move(callbacks), std::move(accepted.cipher));
   links_[id] = link;
   driver_.handle(AgentLinked{id, accepted.address, ends ? share_of(ends->peer.address) : ""});
@@ -122,6 +126,52 @@ void Coordinator::carry_out(const CloseLink& action) {
   if (link == links_.end()) return;
   link->second->stop();
   links_.erase(link);
+  asio::post(io_, [this, agent = action.agent] { send(looks_.gone(agent)); });
+}
+
+// ---- Looks ----
+
+void Coordinator::begin_look(AgentId asker, const LookRequest& request) {
+  if (core_.roster().on_link(asker) == nullptr) return;  // no node has reported on this link
+  Looks::Asked asked;
+  for (const auto& [incarnation, node] : core_.roster().nodes()) {
+    if (!node.cut && node.state.can_look && links_.contains(node.link)) asked[node.link] = incarnation;
+  }
+  send(looks_.begin(std::chrono::steady_clock::now(), asker, request, core_.facts(), asked));
+}
+
+void Coordinator::on_look_answer(AgentId from, LookAnswer answer) {
+  if (answer.number != kVolunteered) return send(looks_.answer(from, std::move(answer)));
+  const Node* const node = core_.roster().on_link(from);
+  const Node* const own = core_.roster().find(config_.own_incarnation);
+  if (node == nullptr || own == nullptr || node == own || node->seat < 0) return;
+  answer.node = node->state.incarnation;
+  send({{own->link, std::move(answer)}});
+}
+
+// What somebody looks at never cuts off a link: an answer that would wait behind much else is left out.
+void Coordinator::send(const std::vector<Looks::Send>& sends) {
+  for (const Looks::Send& each : sends) {
+    const auto found = links_.find(each.agent);
+    if (found == links_.end()) continue;
+    const auto link = found->second;
+    const bool is_answer = std::holds_alternative<LookAnswer>(each.message);
+    if (is_answer && link->queued_bytes() > kMaxFrameBytes / 2) continue;
+    std::visit([&link](const auto& message) { link->send(message); }, each.message);
+  }
+  set_look_timer();
+}
+
+void Coordinator::set_look_timer() {
+  const auto wake_at = looks_.wake_at();
+  if (!wake_at) {
+    look_timer_.cancel();
+    return;
+  }
+  look_timer_.expires_at(*wake_at);
+  look_timer_.async_wait([this](const auto& error) {
+    if (!error) send(looks_.expire(std::chrono::steady_clock::now()));
+  });
 }
 
 void Coordinator::carry_out(const OpenStore& action) {

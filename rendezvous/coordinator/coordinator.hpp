@@ -19,6 +19,7 @@
 
 #include "rendezvous/base/rare_log.hpp"
 #include "rendezvous/coordinator/coordinator_core.hpp"
+#include "rendezvous/coordinator/looks.hpp"
 #include "rendezvous/link/acceptor.hpp"
 #include "rendezvous/link/membership.hpp"
 #include "rendezvous/link/stream.hpp"
@@ -61,6 +62,10 @@ class Coordinator {
   StoreServer::Options store_options() const;
   StoreServer& store() { return later_ ? *later_ : *front_; }
   void link(AcceptedLink accepted);
+  void on_look_answer(AgentId from, LookAnswer answer);
+  void begin_look(AgentId asker, const LookRequest& request);
+  void send(const std::vector<Looks::Send>& sends);
+  void set_look_timer();
 
   void carry_out(const SendDirective& action);
   void carry_out(const AnswerBeat& action);
@@ -80,6 +85,8 @@ class Coordinator {
   CoreDriver<CoordinatorCore, CoordinatorEvent, CoordinatorAction, CoordinatorTick> driver_;
   std::map<AgentId, std::shared_ptr<AgentLink>> links_;
   AgentId next_agent_ = 1;
+  Looks looks_;
+  asio::steady_timer look_timer_;  // set while somebody looks
   asio::io_context handshakes_{1};
   std::unique_ptr<LinkAcceptor> acceptor_;  // null in a job of one node; outlives the store that calls it
   std::unique_ptr<StoreServer> front_;      // the first round's store, and where agents come in

@@ -791,6 +791,33 @@ int CoordinatorCore::restarts_used() const {
   return job_.restarts + std::min(successors, config_.job.max_restarts - job_.restarts);
 }
 
+JobFacts CoordinatorCore::facts() const {
+  constexpr const char* kPhases[] = {"gathering", "opening", "running", "stopping", "over"};
+  JobFacts facts{.phase = kPhases[static_cast<int>(job_.phase)],
+                 .round = job_.round,
+                 .restarts = restarts_used(),
+                 .max_restarts = config_.job.max_restarts,
+                 .min_nodes = config_.job.min_nodes,
+                 .max_nodes = config_.job.max_nodes,
+                 .coordinator = config_.own_incarnation,
+                 .nodes = {}};
+  for (const auto& [incarnation, node] : roster_.nodes()) {
+    const WorkersPhase phase = node.state.phase;
+    const char* const state = node.cut                           ? "cut off"
+                              : node.leaving                     ? "leaving"
+                              : phase == WorkersPhase::Running   ? "running"
+                              : phase == WorkersPhase::Stopping ? "stopping"
+                                                                 : "idle";
+    facts.nodes.push_back({incarnation, node.state.host, node.address, state, node.seat,
+                           node.seat >= 0 ? node.base_rank : 0, node.state.slots});
+  }
+  std::stable_sort(facts.nodes.begin(), facts.nodes.end(), [](const auto& a, const auto& b) {
+    return static_cast<unsigned>(a.node_rank) < static_cast<unsigned>(b.node_rank);  // those without a seat last
+  });
+  if (facts.nodes.size() > kMaxNodesShown) facts.nodes.resize(kMaxNodesShown);
+  return facts;
+}
+
 void CoordinatorCore::next_round(const std::string& why) {
   job_.phase = Phase::Gathering;
   job_.why_round = why;
@@ -890,6 +917,7 @@ Directive CoordinatorCore::make(Directive::Kind kind, std::string reason) const 
   directive.epoch = config_.epoch;
   directive.round = job_.round;
   directive.reason = std::move(reason);
+  directive.can_look = true;
   return directive;
 }
 

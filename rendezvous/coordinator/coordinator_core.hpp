@@ -146,6 +146,9 @@ class CoordinatorCore {
   int restarts() const { return job_.restarts; }
   int restarts_used() const;  // with those of single workers
   bool over() const { return job_.phase == Phase::Over; }
+  // Returns what it knows of the job, for people who look at it.
+  JobFacts facts() const;
+  const Roster& roster() const { return roster_; }
   // Says how much is held; whatever the agents say, there is a limit to each.
   struct Held {
     std::size_t nodes, links, silent_links, failures, losses;

@@ -33,6 +33,7 @@ constexpr std::int64_t kLeastLostAfter = 300, kMostLostAfter = 1'000'000'000'000
 constexpr std::int64_t kYear10000 = 253'402'300'800'000;  // in ms since 1970
 constexpr int kMaxSignal = 64, kMaxNamedSignal = 31;
 constexpr int kMaxExitCode = 255;
+constexpr std::int64_t kMostLooks = std::numeric_limits<std::int64_t>::max();
 
 using Reason = std::optional<std::string>;
 
@@ -220,6 +221,45 @@ std::optional<std::string> accept(Directive& directive) {
   check.holds(directive.exit_code != 0 || !has_failed, "exit_code is 0, and workers failed");
   check.holds(!directive.cause || directive.exit_code == directive.cause->status.shell_code(),
               "exit_code and the cause's code differ");
+  return check.reason();
+}
+
+std::optional<std::string> accept(LookRequest& request) {
+  Check check;
+  check.in_range("number", request.number, 0, kMostLooks);
+  check_id(check, "what", request.what);
+  return check.reason();
+}
+
+std::optional<std::string> accept(LookAnswer& answer) {
+  Check check;
+  check.in_range("number", answer.number, 0, kMostLooks);
+  check_id(check, "node", answer.node);
+  check.at_most("text", answer.text.size(), kMaxLookBytes);
+  return check.reason();
+}
+
+std::optional<std::string> accept(LookEnd& end) {
+  Check check;
+  const JobFacts& facts = end.facts;
+  check.in_range("number", end.number, 0, kMostLooks);
+  check_id(check, "phase", facts.phase);
+  check_id(check, "coordinator", facts.coordinator);
+  for (const int number : {facts.round, facts.restarts, facts.max_restarts, facts.min_nodes, facts.max_nodes}) {
+    check.in_range("facts", number, 0, kMaxInt);
+  }
+  check.at_most("nodes", facts.nodes.size(), kMaxNodesShown);
+  if (!check.passed()) return check.reason();
+  make_line(end.error);
+  for (JobFacts::Node& node : end.facts.nodes) {
+    check_id(check, "nodes.incarnation", node.incarnation);
+    check_id(check, "nodes.state", node.state);
+    if (!node.address.empty()) check_address(check, "nodes.address", node.address);
+    check.in_range("nodes.node_rank", node.node_rank, -1, kMaxInt);
+    check.in_range("nodes.base_rank", node.base_rank, 0, kMaxInt);
+    check.in_range("nodes.slots", node.slots, 0, kMaxSlots);
+    make_line(node.host, kMaxHostBytes);
+  }
   return check.reason();
 }
 

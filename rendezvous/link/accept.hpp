@@ -9,6 +9,7 @@
 // docs/internals/agent_link.md has the table.
 #pragma once
 
+#include <cstddef>
 #include <optional>
 #include <string>
 
@@ -16,12 +17,16 @@
 
 namespace ddp::rendezvous {
 
-inline constexpr int kMaxSlots = 65536;  // workers of one node
+inline constexpr int kMaxSlots = 65536;            // workers of one node
+inline constexpr std::size_t kMaxLookBytes = 2 << 20;  // what one node says to somebody who looks
 
 // Return what is wrong with a message ("exit_code is 256"); nothing: it is accepted, and its words are printable. A
 // node_rank or a number of slots that no node can have is accepted: the coordinator refuses it with a sentence for the
 // node's user.
 std::optional<std::string> accept(AgentState& state);
 std::optional<std::string> accept(Directive& directive);
+std::optional<std::string> accept(LookRequest& request);
+std::optional<std::string> accept(LookAnswer& answer);
+std::optional<std::string> accept(LookEnd& end);
 
 }  // namespace ddp::rendezvous

@@ -301,7 +301,10 @@ class LinkClient::Loop : public std::enable_shared_from_this<LinkClient::Loop> {
                                          .on_closed =
                                              [weak](const std::string& why) {
                                                if (const auto self = weak.lock()) self->down(why);
-                                             }},
+                                             },
+                                         .on_look_request = callbacks_.on_look_request,
+                                         .on_look_answer = callbacks_.on_look_answer,
+                                         .on_look_end = callbacks_.on_look_end},
         std::move(cipher));
     link_->start(first_bytes);
     callbacks_.on_up(peer);
@@ -362,6 +365,8 @@ LinkClient::~LinkClient() { loop_->stop(); }
 void LinkClient::start() { loop_->start(); }
 void LinkClient::send(const AgentState& state) { loop_->send(state); }
 void LinkClient::send(const Heartbeat& heartbeat) { loop_->send(heartbeat); }
+void LinkClient::send(const LookRequest& request) { loop_->send(request); }
+void LinkClient::send(const LookAnswer& answer) { loop_->send(answer); }
 void LinkClient::reconnect(const std::string& why) { loop_->reconnect(why); }
 void LinkClient::stop() { loop_->stop(); }
 std::string LinkClient::local_address() const { return loop_->local_address(); }

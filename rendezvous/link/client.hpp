@@ -52,6 +52,9 @@ class LinkClient {
     std::function<void(const std::string& why)> on_down;         // only after on_up; tries go on
     std::function<void(const std::string& why)> on_unreachable;  // a try failed; tries go on
     std::function<void(const std::string& why)> on_refused;      // tries are over
+    std::function<void(LookRequest)> on_look_request = {};
+    std::function<void(LookAnswer)> on_look_answer = {};
+    std::function<void(LookEnd)> on_look_end = {};
   };
 
   // A link over TCP.
@@ -68,6 +71,8 @@ class LinkClient {
   // Send a message, or drop it while the link is not up; on_up is where to send the state again.
   void send(const AgentState& state);
   void send(const Heartbeat& heartbeat);
+  void send(const LookRequest& request);
+  void send(const LookAnswer& answer);
   // Drops the link, if it is up (on_down(why) follows), and tries again at once.
   void reconnect(const std::string& why);
   // Ends the link at once; no callback follows. The kernel still delivers what was sent.

@@ -82,10 +82,18 @@ static void from_json(const json& j, Directive& d) {
   if (j.contains("cause")) d.cause = j.at("cause").get<WorkerFailure>();
 }
 
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(LookRequest, number, what)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(LookAnswer, number, node, text)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(JobFacts::Node, incarnation, host, address, state, node_rank, base_rank, slots)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(JobFacts, phase, round, restarts, max_restarts, min_nodes, max_nodes, coordinator,
+                                   nodes)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(LookEnd, number, error, facts)
+
 namespace {
 
 constexpr char kAgentState[] = "agent_state";
 constexpr char kDirective[] = "directive";
+constexpr char kLookRequest[] = "look_request", kLookAnswer[] = "look_answer", kLookEnd[] = "look_end";
 constexpr std::size_t kLengthBytes = 4;
 constexpr std::size_t kMaxTypeBytes = 32, kMaxWhyBytes = 200;  // quoted at most in a log line
 
@@ -111,10 +119,19 @@ json parse(std::string_view body) {
 // Whether a word of an enumeration is known: an unknown one is read as the first.
 bool is_known(const json& message, const AgentState& state) { return message.at("phase") == json(state.phase); }
 bool is_known(const json& message, const Directive& directive) { return message.at("kind") == json(directive.kind); }
+template <typename Look>
+bool is_known(const json&, const Look&) {
+  return true;
+}
 
 // Members that are left out where they are zero, so that older releases' messages are read as well.
-void read_optional(const json& message, AgentState& state) { state.successors = message.value("successors", 0); }
-void read_optional(const json&, const Directive&) {}
+void read_optional(const json& message, AgentState& state) {
+  state.successors = message.value("successors", 0);
+  state.can_look = message.value("can_look", false);
+}
+void read_optional(const json& message, Directive& directive) { directive.can_look = message.value("can_look", false); }
+template <typename Look>
+void read_optional(const json&, Look&) {}
 
 template <typename Message>
 DecodedFrame accepted(const json& message) {
@@ -131,6 +148,9 @@ DecodedFrame decode(std::string_view body) {
     const auto type = message.at("type").get<std::string>();
     if (type == kAgentState) return accepted<AgentState>(message);
     if (type == kDirective) return accepted<Directive>(message);
+    if (type == kLookRequest) return accepted<LookRequest>(message);
+    if (type == kLookAnswer) return accepted<LookAnswer>(message);
+    if (type == kLookEnd) return accepted<LookEnd>(message);
     return MalformedFrame{"a message of type '" + cut_line(printable_line(type), kMaxTypeBytes) + "'"};
   } catch (const std::exception& error) {
     return MalformedFrame{cut_line(printable_line(error.what()), kMaxWhyBytes)};  // it may quote the message
@@ -142,9 +162,17 @@ DecodedFrame decode(std::string_view body) {
 std::string encode(const AgentState& state) {
   json message = state;
   if (state.successors > 0) message["successors"] = state.successors;
+  if (state.can_look) message["can_look"] = true;
   return frame(std::move(message), kAgentState);
 }
-std::string encode(const Directive& directive) { return frame(directive, kDirective); }
+std::string encode(const Directive& directive) {
+  json message = directive;
+  if (directive.can_look) message["can_look"] = true;
+  return frame(std::move(message), kDirective);
+}
+std::string encode(const LookRequest& request) { return frame(request, kLookRequest); }
+std::string encode(const LookAnswer& answer) { return frame(answer, kLookAnswer); }
+std::string encode(const LookEnd& end) { return frame(end, kLookEnd); }
 std::string encode(const Heartbeat&) { return std::string(kLengthBytes, '\0'); }
 
 DecodedFrame FrameDecoder::next() {

@@ -23,6 +23,9 @@ inline constexpr std::size_t kKeptBytes = 16 << 10;
 
 std::string encode(const AgentState& state);
 std::string encode(const Directive& directive);
+std::string encode(const LookRequest& request);
+std::string encode(const LookAnswer& answer);
+std::string encode(const LookEnd& end);
 std::string encode(const Heartbeat&);  // an empty frame, since thousands of heartbeats come each second
 
 struct NeedMoreBytes {};
@@ -30,7 +33,8 @@ struct MalformedFrame {
   std::string why;
 };
 
-using DecodedFrame = std::variant<NeedMoreBytes, AgentState, Directive, Heartbeat, MalformedFrame>;
+using DecodedFrame =
+    std::variant<NeedMoreBytes, AgentState, Directive, Heartbeat, LookRequest, LookAnswer, LookEnd, MalformedFrame>;
 
 // Turns bytes into messages that accept() has let through; any split of the input gives the same messages.
 // MalformedFrame is final.

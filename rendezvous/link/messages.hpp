@@ -7,9 +7,17 @@
 //
 // The link is level-triggered: each side sends its state when it changes and again after every connect, so a lost,
 // repeated or late message needs no special code. A message about an older round is ignored.
+//
+// While somebody looks at the running job, questions and answers pass as well. They decide nothing: the two cores do
+// not see them, and one that is lost is missing from what is shown.
+//
+//     agent ── LookRequest ──▶ coordinator ── LookRequest ──▶ every agent
+//     agent ◀── LookAnswer ─── coordinator ◀── LookAnswer ─── every agent
+//     agent ◀──── LookEnd ──── coordinator      what the coordinator knows, once all have answered or the time is over
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -96,6 +104,7 @@ struct AgentState {
   int stop_signal = 0;                  // the user stopped this agent with this signal; SIGKILL: a second time
   std::vector<int> unkillable;          // pids that outlived SIGKILL
   int successors = 0;                   // processes that took the place of single workers; each counts as a restart
+  bool can_look = false;                // it knows LookRequest
   bool left = false;                    // the last message: nothing runs here any more, and this agent exits
   bool operator==(const AgentState&) const = default;
 };
@@ -132,9 +141,58 @@ struct Directive {
   std::string reason;                   // for the user
   std::optional<WorkerFailure> cause;   // the failure that led to this directive, if one did
   std::vector<WorkerFailure> failures;  // Exit: in the last round; if too many, those that ddprun did not cause
+  bool can_look = false;                // the coordinator knows LookRequest
   bool operator==(const Directive&) const = default;
 };
 
 struct Heartbeat {};
+
+// A question about the running job. Its asker numbers it, and finds the number in the answers.
+struct LookRequest {
+  std::int64_t number = 0;
+  std::string what;  // "state", "stacks"; an agent that does not know the word answers that it does not
+  bool operator==(const LookRequest&) const = default;
+};
+
+// The number of an answer to no question: what the workers of a node did before they were stopped. The coordinator
+// passes it on to the agent in its own process, whose report of a failure has it.
+inline constexpr std::int64_t kVolunteered = 0;
+
+// What one node answers.
+struct LookAnswer {
+  std::int64_t number = 0;
+  std::string node;  // the incarnation of its agent; filled in by the coordinator
+  std::string text;  // JSON
+  bool operator==(const LookAnswer&) const = default;
+};
+
+// What the coordinator knows of the job, and the last message about a question.
+struct JobFacts {
+  struct Node {
+    std::string incarnation, host, address;  // the address is numeric; empty: the coordinator's own node
+    std::string state;                       // "running", "stopping", "idle", "cut off", "leaving"
+    int node_rank = -1;                      // in the newest round; -1: it has no seat there
+    int base_rank = 0;
+    int slots = 0;  // workers that it runs
+    bool operator==(const Node&) const = default;
+  };
+  std::string phase;  // "gathering", "opening", "running", "stopping", "over"
+  int round = 0, restarts = 0, max_restarts = 0, min_nodes = 1, max_nodes = 1;
+  std::string coordinator;  // the incarnation of the agent in its process
+  std::vector<Node> nodes;  // members of the round first, by node rank; at most kMaxNodesShown
+  bool operator==(const JobFacts&) const = default;
+};
+struct LookEnd {
+  std::int64_t number = 0;
+  std::string error;  // why there is no answer; empty: there is one
+  JobFacts facts;
+  bool operator==(const LookEnd&) const = default;
+};
+inline constexpr std::size_t kMaxNodesShown = 8192;
+// Time for all nodes to answer. Stacks take as long as their tools.
+inline constexpr std::chrono::milliseconds kStateWithin{1500}, kStacksOfJobWithin{8500};
+inline std::chrono::milliseconds look_within(const std::string& what) {
+  return what == "stacks" ? kStacksOfJobWithin : kStateWithin;
+}
 
 }  // namespace ddp::rendezvous

@@ -58,6 +58,9 @@ class LinkStream : public std::enable_shared_from_this<LinkStream<Message>> {
     std::function<void(Message)> on_message;
     std::function<void()> on_heartbeat;
     std::function<void(const std::string& why)> on_closed;
+    std::function<void(LookRequest)> on_look_request = {};
+    std::function<void(LookAnswer)> on_look_answer = {};
+    std::function<void(LookEnd)> on_look_end = {};  // at an agent
   };
 
   LinkStream(Socket socket, Callbacks callbacks, std::optional<LinkCipher> cipher = {})
@@ -78,6 +81,9 @@ class LinkStream : public std::enable_shared_from_this<LinkStream<Message>> {
   void send(const Heartbeat& heartbeat) {
     if (!has_heartbeat_) queue({encode(heartbeat), true});
   }
+
+  // Returns how much waits for the other side to read.
+  std::size_t queued_bytes() const { return queued_bytes_; }
 
   // Ends the stream without on_closed. What was sent before still goes out, unless the other side had stopped reading.
   void stop() {
@@ -125,6 +131,11 @@ class LinkStream : public std::enable_shared_from_this<LinkStream<Message>> {
         if (!socket_.is_open()) return false;
         continue;
       }
+      if (look(next, callbacks_.on_look_request) || look(next, callbacks_.on_look_answer) ||
+          look(next, callbacks_.on_look_end)) {
+        if (!socket_.is_open()) return false;
+        continue;
+      }
       if (std::holds_alternative<Heartbeat>(next)) {
         if (const auto on_heartbeat = callbacks_.on_heartbeat) on_heartbeat();
         if (!socket_.is_open()) return false;
@@ -135,6 +146,16 @@ class LinkStream : public std::enable_shared_from_this<LinkStream<Message>> {
            (malformed ? malformed->why : std::string("a message meant for the other direction")));
       return false;
     }
+  }
+
+  // Hands over a message about looks; returns false if it is another one, or if this end does not take it.
+  template <typename Look>
+  static bool look(DecodedFrame& frame, const std::function<void(Look)>& callback) {
+    auto* const message = std::get_if<Look>(&frame);
+    if (message == nullptr || !callback) return false;
+    const auto take = callback;  // a copy: it may stop() this stream
+    take(std::move(*message));
+    return true;
   }
 
   void queue(Frame frame) {

@@ -2,10 +2,13 @@
 #include "apps/ddprun/commands/agents.hpp"
 
 #include <dirent.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
+#include <utility>
 
 #include "apps/ddprun/options/usage_error.hpp"
 #include "launcher/local/agent_socket.hpp"
@@ -42,6 +45,35 @@ std::string list_of(const std::vector<FoundJob>& jobs) {
 
 std::string ask_state(const std::string& socket) { return rendezvous::ask_agent(socket, kAskState).text; }
 
+rendezvous::Descriptor begin_asking(const std::string& socket, const std::string& ask) {
+  const std::string version = std::to_string(rendezvous::kAgentSocketVersion);
+  auto answer = rendezvous::ask_agent(socket, R"({"version":)" + version + R"(,"ask":")" + ask + "\"}");
+  if (answer.descriptors.empty()) {
+    throw rendezvous::Error(rendezvous::ErrorCode::System,
+                            rendezvous::text_in(answer.text, "error").value_or(answer.text));
+  }
+  return std::move(answer.descriptors.front());
+}
+
+std::string ask_at_length(const std::string& socket, const std::string& ask, std::chrono::milliseconds within) {
+  using rendezvous::Error, rendezvous::ErrorCode;
+  const auto deadline = std::chrono::steady_clock::now() + within;
+  const rendezvous::Descriptor pipe = begin_asking(socket, ask);
+  std::string text;
+  char buffer[16384];
+  for (;;) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now()).count();
+    pollfd wait = {pipe.get(), POLLIN, 0};
+    if (left <= 0 || poll(&wait, 1, static_cast<int>(left)) == 0) {
+      throw Error(ErrorCode::Timeout, "no answer in time (is the agent stopped, or its machine overloaded?)");
+    }
+    const ssize_t size = read(wait.fd, buffer, sizeof buffer);
+    if (size < 0 && errno == EINTR) continue;
+    if (size <= 0) return text;
+    text.append(buffer, static_cast<std::size_t>(size));
+  }
+}
+
 AgentAnswers ask_all_agents(const std::string& command) {
   AgentAnswers answers;
   const std::string folder = launcher::agent_socket_folder();
@@ -76,7 +108,11 @@ FoundJob find_job(const std::string& command, const std::string& name) {
   }
   if (all.empty()) throw UsageError(command + ": this user has no job on this machine");
   if (meant.empty()) throw UsageError(command + ": no job is called " + name + "; there are " + list_of(all));
-  if (meant.size() > 1) {
+  const std::string& epoch = meant.front().view.epoch;
+  const bool are_of_one_job = !epoch.empty() && std::all_of(meant.begin(), meant.end(), [&](const FoundJob& job) {
+    return job.view.epoch == epoch;
+  });
+  if (meant.size() > 1 && !are_of_one_job) {
     throw UsageError(command + ": which job? Give the beginning of its id, or its pid, of " + list_of(meant));
   }
   return meant.front();

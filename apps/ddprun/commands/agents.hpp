@@ -2,10 +2,12 @@
 // Finds the agents of this user on this machine.
 #pragma once
 
+#include <chrono>
 #include <string>
 #include <vector>
 
 #include "launcher/local/agent_state.hpp"
+#include "rendezvous/base/descriptor.hpp"
 
 namespace ddp::apps {
 
@@ -25,13 +27,19 @@ AgentAnswers ask_all_agents(const std::string& command);
 // Asks one agent for its state. Throws rendezvous::Error, with code PeerLost if nobody listens there.
 std::string ask_state(const std::string& socket);
 
+// Asks an agent what it answers through a pipe ("job", "job_stacks"), and returns that. Throws rendezvous::Error, also
+// if the agent refuses, or says nothing more within the time.
+std::string ask_at_length(const std::string& socket, const std::string& ask, std::chrono::milliseconds within);
+// Returns the end of that pipe instead.
+rendezvous::Descriptor begin_asking(const std::string& socket, const std::string& ask);
+
 struct FoundJob {
   launcher::AgentView view;
   std::string socket;  // its agent's
 };
 
-// Returns the agent of the job that `name` means: its id, the beginning of its id, or its pid; the only one, if `name`
-// is empty. Throws UsageError, which lists the jobs, if there is none or more than one.
+// Returns an agent of the job that `name` means: its id, the beginning of its id, or its pid; of the only job, if
+// `name` is empty. Throws UsageError, which lists the jobs, if there is none or more than one.
 FoundJob find_job(const std::string& command, const std::string& name);
 
 }  // namespace ddp::apps

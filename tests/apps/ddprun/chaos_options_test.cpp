@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "apps/ddprun/commands/chaos_options.hpp"
+#include "apps/ddprun/commands/change/chaos_options.hpp"
 
 #include <catch2/catch.hpp>
 
@@ -40,7 +40,7 @@ TEST_CASE("chaos options: what makes no sense is refused with the usage", "[apps
       {{"--count=0"}, "--count 0: give a number of kills"},
       {{"--seed=x"}, "--seed x: give a number"},
       {{"--seed"}, "--seed needs a value"},
-      {{"--now"}, "--now needs a value"},
+      {{"--now"}, "there is no option --now"},
       {{"--now=1"}, "there is no option --now"},
       {{"a", "b"}, "\"b\" is too much"},
   };

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The state of a job as a page of text: for `ddprun top`, again and again, and for `ddprun ps JOB`, once.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "launcher/local/job_state.hpp"
+
+namespace ddp::apps {
+
+struct PageSize {
+  std::size_t columns = 0, lines = 0;  // 0: as much as there is
+};
+
+class JobPage {
+ public:
+  using Time = std::chrono::steady_clock::time_point;
+
+  // Returns the lines of the page. The shares of a CPU are of the time since the page before; the first has none. Where
+  // it does not fit, lines are cut, and the last one says how many workers are not shown; `skip` workers are left out at
+  // the beginning.
+  std::vector<std::string> lines(const launcher::JobState& job, Time now, PageSize size = {}, std::size_t skip = 0);
+
+ private:
+  using Row = std::vector<std::string>;
+
+  std::vector<Row> workers(const launcher::JobState& job, Time now);
+  std::string cpu_share(const std::string& node, const launcher::WorkerView& worker, Time now);
+
+  struct Used {
+    std::int64_t cpu_ms = 0;
+    Time at;
+  };
+  std::map<std::pair<std::string, pid_t>, Used> used_;  // by node and pid, at the page before
+  std::map<std::pair<std::string, pid_t>, Used> newest_;
+};
+
+}  // namespace ddp::apps

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "apps/ddprun/commands/show/ps.hpp"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "apps/ddprun/commands/arguments.hpp"
+#include "apps/ddprun/commands/show/job_page.hpp"
+#include "apps/ddprun/commands/table.hpp"
+#include "launcher/local/job_state.hpp"
+#include "launcher/text/json_text.hpp"
+
+namespace ddp::apps {
+namespace {
+
+using Row = std::vector<std::string>;
+const Row kHeadings = {"JOB", "NODE", "PID", "TIME", "ROUND", "WORKERS", "STEP", "PROGRAM"};
+
+std::string shown(const launcher::JsonMembers& members, const char* name) {
+  const auto found = members.find(name);
+  if (found == members.end()) return "-";
+  if (const auto* text = std::get_if<std::string>(&found->second)) return *text;
+  if (const auto* number = std::get_if<std::int64_t>(&found->second)) return std::to_string(*number);
+  return "-";
+}
+
+std::int64_t number_of(const launcher::JsonMembers& members, const char* name) {
+  const auto found = members.find(name);
+  const auto* number = found != members.end() ? std::get_if<std::int64_t>(&found->second) : nullptr;
+  return number != nullptr ? *number : 0;
+}
+
+Row row_of(const launcher::JsonMembers& job) {
+  const std::string nodes = shown(job, "nodes") == "0" ? "waits" : shown(job, "node_rank") + "/" + shown(job, "nodes");
+  const std::string program = shown(job, "program");
+  return {shown(job, "job"),   nodes,
+          shown(job, "pid"),   clock_time(number_of(job, "seconds")),
+          shown(job, "round"), shown(job, "world_size") + " " + shown(job, "phase"),
+          shown(job, "step"),  program.substr(program.rfind('/') + 1)};
+}
+
+}  // namespace
+
+int print_job(const std::string& command, const FoundJob& found, JobForm form) {
+  const std::string json = ask_at_length(found.socket, "job", kJobWithin);
+  const auto job = launcher::job_state(json);
+  if (!job) {
+    fprintf(stderr, "ddprun %s: the agent of the job %s did not say its state\n", command.c_str(),
+            found.view.job.c_str());
+    return 1;
+  }
+  if (form == JobForm::Json) {
+    fputs(json.c_str(), stdout);
+  } else {
+    for (const std::string& line : JobPage().lines(*job, JobPage::Time())) puts(line.c_str());
+  }
+  const bool is_whole = job->error.empty() && std::all_of(job->nodes.begin(), job->nodes.end(),
+                                                          [](const auto& node) { return node.view.has_value(); });
+  return is_whole ? 0 : 1;
+}
+
+int list_jobs(const std::vector<std::string>& arguments) {
+  const CommandArguments given({.name = "ps", .usage = "ddprun ps [JOB] [--json]", .flags = {"--json"}}, arguments);
+  const bool as_json = given.has("--json");
+  if (!given.job().empty()) return print_job("ps", find_job("ps", given.job()), as_json ? JobForm::Json : JobForm::Page);
+  std::vector<Row> rows = {kHeadings};
+  const AgentAnswers answers = ask_all_agents("ps");
+  for (const auto& [state, socket] : answers.all) {
+    if (as_json) puts(state.c_str());
+    if (!as_json) rows.push_back(row_of(*launcher::json_members(state)));
+  }
+  if (!as_json) {
+    for (const std::string& line : table(rows)) puts(line.c_str());
+  }
+  return answers.is_complete ? 0 : 1;
+}
+
+}  // namespace ddp::apps

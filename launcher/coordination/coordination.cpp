@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "launcher/coordination/coordination.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "launcher/coordination/membership.hpp"
+#include "rendezvous/base/file_limit.hpp"
+#include "rendezvous/base/random_id.hpp"
+#include "rendezvous/net/listen.hpp"
+#include "rendezvous/net/numeric_address.hpp"
+#include "rendezvous/net/own_address.hpp"
+
+namespace ddp::launcher {
+
+namespace {
+
+// Returns whether this node is to coordinate, or to try.
+bool is_host(const LaunchConfig& config) {
+  if (config.job.max_nodes == 1) return true;
+  if (!config.meeting_file.empty()) return false;  // the file says which one does
+  if (config.job.node_ranks_given) return config.node_rank == 0;
+  if (config.is_host) return *config.is_host;
+  return rendezvous::is_own_host(config.master_addr, config.local_addr);
+}
+
+// Warns if this node has --node-rank 0 but not the address: two such hosts would each wait for the others. It is no
+// error, since an address may lead to a machine that does not know it.
+void warn_if_elsewhere(const LaunchConfig& config, const std::function<void(const std::string&)>& log) {
+  const bool is_given = config.job.max_nodes > 1 && config.job.node_ranks_given;
+  if (!is_given || rendezvous::is_own_host(config.master_addr, config.local_addr)) return;
+  log("this node has --node-rank 0 and coordinates, but --master-addr " + config.master_addr +
+      " is not an address of this machine: the other nodes may not find it");
+}
+
+}  // namespace
+
+Coordination::Coordination(const LaunchConfig& config, const std::string& incarnation, Lines log)
+    : config_(config),
+      incarnation_(incarnation),
+      log_(std::move(log)),
+      epoch_(rendezvous::random_id()),
+      is_host_(is_host(config)) {
+  if (config.job.max_nodes > 1) {
+    FoundMembership found = find_membership(config.secret);
+    log_.info("the job's secret: " + found.said);
+    membership_ = std::move(found.membership);
+    using Kind = rendezvous::Membership::Kind;
+    if (membership_.kind() == Kind::Secret) proof_ = "secret";
+    if (membership_.kind() == Kind::Munge) proof_ = "munge";
+  }
+  if (is_host_) {
+    warn_if_elsewhere(config, log_.warning);
+    if (!is_given()) own_endpoint_ = rendezvous::own_address_of(config.master_addr);
+    try_to_coordinate();
+  }
+  if (!config.meeting_file.empty()) {
+    file_.emplace(config.meeting_file);
+    meet_in_file();
+  }
+  if (coordinator_) return;
+  where_ = file_ ? config.meeting_file : rendezvous::endpoint(config.master_addr, config.master_port);
+  if (!config.next_ports.empty()) where_ += " (or " + std::to_string(config.next_ports.size()) + " other ports)";
+}
+
+bool Coordination::look_again() {
+  if (coordinator_) return false;
+  if (file_) {
+    const auto entry = file_->read();
+    const bool is_news = entry && entry->epoch != named_.epoch;
+    if (!is_news) return !file_->is_held() && coordinate_in_file();
+    named_ = *entry;
+    return true;
+  }
+  if (!is_host_ || !may_lose()) return false;
+  try_to_coordinate();
+  return coordinator_ != nullptr;
+}
+
+// Follows the file, or coordinates if there is none.
+void Coordination::meet_in_file() {
+  constexpr int kTries = 100;  // each one fails only because another node has just written or removed the file
+  for (int tries = 0; tries < kTries; ++tries) {
+    if (const auto entry = file_->read()) {
+      named_ = *entry;
+      return;
+    }
+    if (coordinate_in_file()) return;
+  }
+  throw rendezvous::Error(rendezvous::ErrorCode::System,
+                          config_.meeting_file +
+                              ": other nodes write and remove this file all the time; give each job "
+                              "a file of its own as --rdzv-endpoint");
+}
+
+// Starts a coordinator and writes into the file where it is. Returns false if another node was faster.
+bool Coordination::coordinate_in_file() {
+  coordinate(0);
+  MeetingFile::Entry entry{.job = config_.job.id, .epoch = epoch_, .addresses = {}, .port = coordinator_->port()};
+  entry.addresses = config_.local_addr.empty() ? rendezvous::own_addresses() : std::vector{config_.local_addr};
+  if (entry.addresses.empty()) entry.addresses = {"127.0.0.1"};
+  if (!file_->claim(entry)) coordinator_.reset();
+  return coordinator_ != nullptr;
+}
+
+bool Coordination::may_lose() const {
+  return !config_.job.node_ranks_given && !config_.is_host && config_.job.max_nodes > 1;
+}
+
+bool Coordination::is_given() const { return config_.job.node_ranks_given || config_.job.max_nodes == 1; }
+
+// Starts the coordinator at the first port that is free. Of several ddpruns on the endpoint's machine the one that gets
+// the port coordinates.
+void Coordination::try_to_coordinate() {
+  std::vector<std::uint16_t> ports = {config_.master_port};
+  ports.insert(ports.end(), config_.next_ports.begin(), config_.next_ports.end());
+  for (const std::uint16_t port : ports) {
+    try {
+      return coordinate(port);
+    } catch (const rendezvous::AddressInUse&) {
+      if (port == ports.back() && !may_lose()) throw;
+      // Another ddprun of this user may be of this job, or about to end. What another user has is neither.
+      if (may_lose() && rendezvous::is_strangers_port(port)) throw;
+      if (port_owner_.empty())
+        port_owner_ = "port " + std::to_string(port) + " of this machine is taken by " + rendezvous::port_owner(port);
+    }
+  }
+}
+
+void Coordination::coordinate(std::uint16_t port) {
+  rendezvous::Coordinator::Options options;
+  addresses_ = config_.store_addresses;
+  if (addresses_.empty()) addresses_ = rendezvous::addresses_for(config_.master_addr, config_.local_addr);
+  options.addresses = addresses_;
+  options.port = port;
+  options.job = rendezvous::job_tag(file_ ? epoch_ : config_.job.id);
+  options.hosts_workers_store = config_.workers_share_store;
+  options.membership = membership_;
+  options.any_user = config_.any_user;
+  options.log = log_.warning;
+  options.record = [this](const rendezvous::RecordNode& node) { log_.record(node, proof_); };
+  options.master_addr = is_given() ? config_.master_addr : config_.local_addr;
+  coordinator_ = std::make_unique<rendezvous::Coordinator>(
+      rendezvous::CoordinatorConfig{.job = config_.job,
+                                    .epoch = epoch_,
+                                    .own_incarnation = incarnation_,
+                                    .join_timeout = config_.timeouts.join,
+                                    .last_call = config_.timeouts.last_call,
+                                    .lost_after = config_.timeouts.lost,
+                                    .max_unheard_links = rendezvous::most_silent_links()},
+      std::move(options));
+  warn_if_open();
+}
+
+// Says that anybody may join, unless the user wants it so or only this machine can reach the coordinator.
+void Coordination::warn_if_open() {
+  const bool is_meant = config_.secret == "none" || config_.job.max_nodes == 1;
+  if (is_meant || membership_.kind() != rendezvous::Membership::Kind::Open) return;
+  if (std::all_of(addresses_.begin(), addresses_.end(), rendezvous::is_loopback)) return;
+  log_.warning("any host that reaches port " + std::to_string(coordinator_->port()) +
+               " may join this job, which has no secret: make one with --make-secret, or give --secret none");
+}
+
+rendezvous::LinkTarget Coordination::target() const {
+  if (file_) return {.hosts = named_.addresses, .ports = {named_.port}, .job = rendezvous::job_tag(named_.epoch)};
+  rendezvous::LinkTarget target{.hosts = {config_.master_addr}, .ports = {config_.master_port}, .job = {}};
+  if (config_.next_ports.empty()) return target;
+  target.ports.insert(target.ports.end(), config_.next_ports.begin(), config_.next_ports.end());
+  target.job = rendezvous::job_tag(config_.job.id);
+  return target;
+}
+
+std::unique_ptr<rendezvous::LinkClient> Coordination::link(rendezvous::asio::io_context& io,
+                                                           rendezvous::LinkClient::Callbacks callbacks) {
+  if (coordinator_) {
+    return std::make_unique<rendezvous::LinkClient>(io, coordinator_->connect_agent(), std::move(callbacks));
+  }
+  return std::make_unique<rendezvous::LinkClient>(io, target(), membership_, std::move(callbacks));
+}
+
+std::string Coordination::master_addr(const std::string& coordinator_address) const {
+  if (!coordinator_address.empty()) return coordinator_address;
+  if (!addresses_.empty() && addresses_.front() != "0.0.0.0") return addresses_.front();
+  const std::vector<std::string> own = rendezvous::own_addresses();
+  return own.empty() ? "127.0.0.1" : own.front();
+}
+
+std::string Coordination::taken_by() const { return coordinator_ || port_owner_.empty() ? "" : "; " + port_owner_; }
+
+}  // namespace ddp::launcher

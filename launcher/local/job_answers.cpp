@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "launcher/local/job_answers.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include "rendezvous/agent_client.hpp"
+
+namespace ddp::launcher {
+namespace {
+
+nlohmann::json node_json(const NodeAnswer& node) {
+  nlohmann::json object = {{"host", node.host}, {"node_rank", node.node_rank}, {"error", nullptr}, {"answer", nullptr}};
+  const nlohmann::json answer = nlohmann::json::parse(node.text, nullptr, /*allow_exceptions=*/false);
+  if (!node.error.empty() || node.text.empty()) {
+    object["error"] = node.error.empty() ? kNodeSilent : node.error;
+  } else if (answer.is_discarded()) {
+    object["error"] = "its answer is no JSON";
+  } else if (answer.is_object() && answer.contains("error")) {
+    object["error"] = answer.at("error").is_string() ? answer.at("error") : nlohmann::json("an error without words");
+  } else {
+    object["answer"] = answer;
+  }
+  return object;
+}
+
+std::string text_or_nothing(const nlohmann::json& value) { return value.is_null() ? "" : value.get<std::string>(); }
+
+}  // namespace
+
+std::string job_answers_json(const JobAnswers& answers) {
+  nlohmann::json object = {{"version", rendezvous::kAgentSocketVersion}, {"error", nullptr}, {"nodes", nlohmann::json::array()}};
+  if (!answers.error.empty()) object["error"] = answers.error;
+  for (const NodeAnswer& node : answers.nodes) object["nodes"].push_back(node_json(node));
+  return object.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+std::optional<JobAnswers> job_answers(std::string_view text) {
+  try {
+    const nlohmann::json object = nlohmann::json::parse(text);
+    JobAnswers answers;
+    answers.error = text_or_nothing(object.at("error"));
+    for (const nlohmann::json& node : object.at("nodes")) {
+      NodeAnswer& read = answers.nodes.emplace_back();
+      read.host = node.at("host");
+      read.node_rank = node.at("node_rank");
+      read.error = text_or_nothing(node.at("error"));
+      if (read.error.empty()) read.text = node.at("answer").dump();
+    }
+    return answers;
+  } catch (const nlohmann::json::exception&) {
+    return std::nullopt;
+  }
+}
+
+}  // namespace ddp::launcher

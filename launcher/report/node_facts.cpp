@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "launcher/report/node_facts.hpp"
+
+#include <gnu/libc-version.h>
+#include <sched.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cctype>
+#include <fstream>
+
+#include "rendezvous/link/printable.hpp"
+
+namespace ddp::launcher {
+namespace {
+
+constexpr std::size_t kMaxValueBytes = 1000, kMaxVariables = 1000;
+constexpr char kNotShown[] = "(not shown)";
+
+// Words in the names of variables with secrets. Some are parts of harmless names, too: better those than a secret.
+constexpr const char* kSecretWords[] = {"SECRET", "TOKEN",   "PASSW", "PASSPHRASE", "CREDENTIAL", "APIKEY",  "API_KEY",
+                                        "AUTH",   "PRIVATE", "COOKIE", "SIGNATURE", "_KEY",       "KEY_",    "SESSION",
+                                        "PWD_",   "_PWD",    "_PAT",   "CERT",      "SAS_",       "_DSN",    "WEBHOOK"};
+
+// Hides who logs in where a value has URLs such as https://user:word@host/.
+std::string without_logins(std::string value) {
+  for (std::size_t at = 0; (at = value.find("://", at)) != std::string::npos;) {
+    at += 3;
+    const std::size_t end = value.find_first_of("/ \t\n\"'", at);
+    const std::size_t login = value.substr(0, end).rfind('@');
+    if (login == std::string::npos || login < at) continue;
+    value.replace(at, login - at, kNotShown);
+  }
+  return value;
+}
+
+std::string first_value(const char* path, const std::string& key) {
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) {
+    if (!line.starts_with(key)) continue;
+    const std::size_t begin = line.find_first_not_of(" \t:=", key.size());
+    return begin == std::string::npos ? "" : rendezvous::printable_line(line.substr(begin));
+  }
+  return "";
+}
+
+std::vector<std::string> environment() {
+  std::vector<std::string> shown;
+  for (char** variable = environ; *variable != nullptr && shown.size() < kMaxVariables; ++variable) {
+    shown.push_back(shown_variable(*variable));
+  }
+  std::sort(shown.begin(), shown.end());
+  return shown;
+}
+
+std::vector<std::string> command_of(const LaunchConfig& config) {
+  std::vector<std::string> words = config.program.prefix;
+  if (words.empty()) words.push_back(config.program.path);
+  words.insert(words.end(), config.program_args.begin(), config.program_args.end());
+  for (std::string& word : words) word = without_logins(rendezvous::cut_line(rendezvous::printable_line(word), 1000));
+  return words;
+}
+
+}  // namespace
+
+bool is_secret_name(const std::string& name) {
+  std::string upper = name;
+  std::transform(upper.begin(), upper.end(), upper.begin(), [](unsigned char c) { return std::toupper(c); });
+  if (upper == "KEY" || upper == "PASS" || upper == "PWD") return upper != "PWD";  // PWD is the folder
+  return std::any_of(std::begin(kSecretWords), std::end(kSecretWords),
+                     [&upper](const char* word) { return upper.find(word) != std::string::npos; });
+}
+
+std::string shown_variable(const std::string& variable) {
+  const std::size_t equals = variable.find('=');
+  if (equals == std::string::npos) return rendezvous::printable_line(variable);
+  const std::string name = rendezvous::printable_line(variable.substr(0, equals));
+  if (name == "OLDPWD") return name + variable.substr(equals);
+  if (is_secret_name(name)) return name + "=" + kNotShown;
+  const std::string value = rendezvous::printable_line(variable.substr(equals + 1));
+  return name + "=" + rendezvous::cut_line(without_logins(value), kMaxValueBytes);
+}
+
+JsonObject node_facts(const LaunchConfig& config, const std::string& host) {
+  utsname system = {};
+  uname(&system);
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  const bool is_known = sched_getaffinity(0, sizeof allowed, &allowed) == 0;
+  JsonObject json;
+  json.text("host", host).text("ddprun", DDPRUN_VERSION);
+  json.text("kernel", std::string(system.sysname) + " " + system.release + " " + system.machine);
+  json.text("system", first_value("/etc/os-release", "PRETTY_NAME")).text("libc", gnu_get_libc_version());
+  json.text("processor", first_value("/proc/cpuinfo", "model name"));
+  json.number("cpus", sysconf(_SC_NPROCESSORS_ONLN));
+  json.number("allowed_cpus", is_known ? std::optional<std::int64_t>(CPU_COUNT(&allowed)) : std::nullopt);
+  json.text("memory", first_value("/proc/meminfo", "MemTotal"));
+  json.text("free_memory", first_value("/proc/meminfo", "MemAvailable"));
+  json.number("workers", config.workers).number("min_nodes", config.job.min_nodes);
+  json.number("max_nodes", config.job.max_nodes).number("max_restarts", config.job.max_restarts);
+  json.json("command", json_list(command_of(config)));
+  return json.json("environment", json_list(environment()));
+}
+
+}  // namespace ddp::launcher

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "apps/ddprun/commands/show/job_page.hpp"
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+
+#include "apps/ddprun/commands/table.hpp"
+
+using Catch::Matchers::Contains;
+using namespace ddp::apps;
+using namespace ddp::launcher;
+using namespace std::chrono_literals;
+
+namespace {
+
+JobState some_job(int workers) {
+  JobState job{.job = "job7", .program = "/home/me/train.py", .facts = {}, .nodes = {}};
+  job.facts.phase = "running";
+  job.facts.round = 2;
+  job.facts.restarts = 1;
+  job.facts.max_restarts = 3;
+  NodeState first;
+  first.facts = {"A", "a", "", "running", 0, 0, workers};
+  first.is_coordinator = true;
+  first.view = AgentView{.job = "job7", .program = "train.py", .host = "a", .seconds = 3723, .workers = {}};
+  for (int rank = 0; rank < workers; ++rank) {
+    WorkerView worker{.rank = rank, .pid = 100 + rank, .local_rank = rank};
+    worker.step = 40 + rank;
+    worker.seconds_since_step = rank == 1 ? 75 : 0;
+    worker.usage = WorkerUsage{.state = "sleeps", .cpu_ms = 61'000, .rss = 1'600'000'000, .threads = 9};
+    first.view->workers.push_back(worker);
+  }
+  NodeState second;
+  second.facts = {"B", "b\x1b[2J", "10.0.0.2", "cut off", 1, workers, 2};
+  second.error = "it did not answer in time";
+  job.nodes = {first, second};
+  return job;
+}
+
+std::string joined(const std::vector<std::string>& lines) {
+  std::string text;
+  for (const std::string& line : lines) text += line + "\n";
+  return text;
+}
+
+}  // namespace
+
+TEST_CASE("job page: the job, its nodes and its workers", "[apps][unit]") {
+  const std::string page = joined(JobPage().lines(some_job(2), {}));
+  CHECK_THAT(page, Contains("job job7  train.py  running  for 1:02:03"));
+  CHECK_THAT(page, Contains("restarts: 1 of 3; 4 workers on 2 nodes"));
+  CHECK_THAT(page, Contains("2 of 2") && Contains("coordinator"));
+  CHECK_THAT(page, Contains("cut off") && Contains("? of 2") && Contains("it did not answer in time"));
+  CHECK_THAT(page, Contains("41, 0:01:15 ago") && Contains("1.6 GB") && Contains("0:01:01"));
+}
+
+TEST_CASE("job page: other people's words do nothing to the terminal", "[apps][unit]") {
+  const std::string page = joined(JobPage().lines(some_job(1), {}));
+  CHECK(page.find('\x1b') == std::string::npos);
+}
+
+TEST_CASE("job page: the share of a CPU is of the time since the page before", "[apps][unit]") {
+  JobPage page;
+  JobState job = some_job(1);
+  CHECK_THAT(joined(page.lines(job, {})), !Contains(" %"));
+  job.nodes[0].view->workers[0].usage->cpu_ms += 1500;
+  CHECK_THAT(joined(page.lines(job, JobPage::Time() + 2s)), Contains("75 %"));
+  job.nodes[0].view->workers[0].pid = 999;  // another process has its place
+  CHECK_THAT(joined(page.lines(job, JobPage::Time() + 4s)), !Contains(" %"));
+}
+
+TEST_CASE("job page: it fits into a small window, and says what is left out", "[apps][unit]") {
+  JobPage page;
+  const auto lines = page.lines(some_job(50), {}, {40, 20});
+  REQUIRE(lines.size() == 20);
+  CHECK_THAT(lines.back(), Contains("... and ") && Contains(" more lines"));
+  const auto later = page.lines(some_job(50), {}, {0, 20}, 30);
+  CHECK(std::any_of(later.begin(), later.end(), [](const std::string& line) { return line.starts_with("30 "); }));
+  CHECK(std::none_of(later.begin(), later.end(), [](const std::string& line) { return line.starts_with("29 "); }));
+}
+
+TEST_CASE("table: columns are as wide as their widest text", "[apps][unit]") {
+  CHECK(table({{"A", "B"}, {"long", ""}, {"\xc3\xa4", "x"}}) ==
+        std::vector<std::string>{"A     B", "long", "\xc3\xa4     x"});
+}

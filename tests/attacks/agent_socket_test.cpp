@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What is asked at an agent's socket: by another user, without sense, too often, and by programs that do not read the
+// answer. The requests about memory to keep are in kept_memory_test.cpp.
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <string>
+#include <vector>
+
+#include "rendezvous/agent_client.hpp"
+#include "rendezvous/base/error.hpp"
+#include "tests/integration/ddprun.hpp"
+#include "tests/support/other_user.hpp"
+
+using Catch::Matchers::Contains;
+using ddp::rendezvous::ask_agent;
+using ddp::rendezvous::Descriptor;
+using ddp::rendezvous::DescriptorMessage;
+using namespace ddp::testing;
+
+namespace {
+
+std::string variable_of(pid_t worker, const std::string& name) {
+  const std::string all = read_file("/proc/" + std::to_string(worker) + "/environ");
+  const std::size_t at = all.find(name + "=");
+  REQUIRE(at != std::string::npos);
+  return all.substr(at + name.size() + 1).c_str();
+}
+
+struct Job {
+  explicit Job(const Words& options = {})
+      : process(ddprun(Words{"--nproc-per-node=2"} + options, {"note=USR1", "say=up", "until=USR1", "exit=0"})) {
+    process.wait_for("up", 2);
+    workers = children_of(agent_of(process));
+    REQUIRE(workers.size() == 2);
+    socket = variable_of(workers[0], "DDPRUN_AGENT_SOCKET");
+  }
+  ~Job() {
+    for (const pid_t worker : workers) ::kill(worker, SIGUSR1);
+    process.wait();
+  }
+  std::string ask(const std::string& what) const {
+    return ask_agent(socket, "{\"version\":1,\"ask\":\"" + what + "\"}").text;
+  }
+  bool serves() const { return ask("state").find("\"phase\"") != std::string::npos; }
+
+  Process process;
+  std::vector<pid_t> workers;
+  std::string socket;
+};
+
+std::string read_all(const Descriptor& pipe) {
+  std::string text;
+  char buffer[4096];
+  for (ssize_t size; (size = read(pipe.get(), buffer, sizeof buffer)) > 0;) {
+    text.append(buffer, static_cast<std::size_t>(size));
+  }
+  return text;
+}
+
+}  // namespace
+
+TEST_CASE("agent socket: another user is answered nothing, whatever it asks", "[attacks][integration]") {
+  const Job job;
+  for (const std::string what : {"state", "stacks", "job", "job_stacks", "job_stop", "job_save:USR1", "await"}) {
+    CAPTURE(what);
+    std::string answer = "none";
+    as_other_user([&] {
+      try {
+        answer = job.ask(what);
+      } catch (const ddp::rendezvous::Error&) {
+      }
+    });
+    CHECK(answer == "none");
+  }
+  const Result top = [] {
+    Result seen;
+    as_other_user([&] { seen = run(ddprun_raw({"ps"})); });
+    return seen;
+  }();
+  CHECK_THAT(top.out, !Contains("fake_worker"));
+  CHECK(job.serves());
+  CHECK(children_of(agent_of(job.process)).size() == 2);
+}
+
+TEST_CASE("agent socket: words that are no question of a job go no further than the agent", "[attacks][integration]") {
+  const Job job;
+  for (const std::string what :
+       {"job_", "jobs", "job_gold", "job_save", "job_save:", "job_save:KILL", "job_save:STOP", "job_save:TERM",
+        "job_save:-1", "job_save:9", "job_stop ", "job_\\u001b[2J", "job_\\u0000"}) {
+    CAPTURE(what);
+    CHECK_THAT(job.ask(what), Contains("error") && Contains("nothing can be asked of a job by this name"));
+  }
+  CHECK_THAT(job.ask("job_" + std::string(60'000, 'x')), Contains("error"));
+  CHECK(job.serves());
+  CHECK(children_of(agent_of(job.process)).size() == 2);  // no worker got a signal
+}
+
+TEST_CASE("agent socket: programs that do not read their answers hold up nobody, and have a limit",
+          "[attacks][integration]") {
+  const Job job;
+  std::vector<DescriptorMessage> unread;
+  for (int i = 0; i < 64; ++i) unread.push_back(ask_agent(job.socket, R"({"version":1,"ask":"job"})"));
+  CHECK(job.serves());
+  for (const DescriptorMessage& answer : unread) {
+    const bool is_refused = answer.text.find("too many programs ask at the same time") != std::string::npos;
+    CHECK(is_refused == answer.descriptors.empty());
+    if (!is_refused) CHECK_THAT(read_all(answer.descriptors[0]), Contains("\"nodes\""));
+  }
+  unread.clear();
+  CHECK_THAT(run(ddprun_raw({"ps", std::to_string(job.process.pid())})).out, Contains("2 workers on 1 node"));
+}
+
+TEST_CASE("agent socket: programs that end before their answers come do the job no harm", "[attacks][integration]") {
+  const Job job;
+  for (int i = 0; i < 40; ++i) {
+    for (const char* what : {"job", "job_stacks", "stacks"}) {
+      ask_agent(job.socket, std::string(R"({"version":1,"ask":")") + what + "\"}");
+    }
+  }
+  CHECK(job.serves());
+  CHECK(children_of(agent_of(job.process)).size() >= 2);
+}
+
+TEST_CASE("agent socket: \"await\" without a group's memory, or from nobody, makes no successors",
+          "[attacks][integration]") {
+  const Job job({"--keep-memory"});
+  const std::string own = R"({"version":1,"ask":"await","incarnation":")" +
+                          variable_of(job.workers[0], "DDPRUN_INCARNATION") + "\"}";
+  CHECK_THAT(ask_agent(job.socket, own).text, Contains("a group's memory is one descriptor"));
+  const Descriptor memory(memfd_create("group", MFD_CLOEXEC));
+  CHECK_THAT(ask_agent(job.socket, own, {memory.get(), memory.get()}).text, Contains("one descriptor"));
+  const std::string nobody = R"({"version":1,"ask":"await","incarnation":"0123456789abcdef"})";
+  CHECK_THAT(ask_agent(job.socket, nobody, {memory.get()}).text, Contains("no worker of this round"));
+  const std::string group = R"({"version":1,"ask":"group","incarnation":")" +
+                            variable_of(job.workers[1], "DDPRUN_INCARNATION") + "\"}";
+  CHECK_THAT(ask_agent(job.socket, group).text, Contains("no group of this round awaits successors"));
+  CHECK(job.serves());
+}
+
+TEST_CASE("agent socket: requests that are no JSON of one object are refused in words", "[attacks][integration]") {
+  const Job job;
+  const std::string deep(5000, '[');
+  for (const std::string& request : {std::string("job"), std::string("{"), std::string("[]"), std::string("\0", 1),
+                                     std::string(R"({"version":1})"), std::string(R"({"version":1,"ask":7})"),
+                                     std::string(R"({"version":"1","ask":"job"})"), deep}) {
+    CHECK_THAT(ask_agent(job.socket, request).text, Contains("error"));
+  }
+  CHECK(job.serves());
+}

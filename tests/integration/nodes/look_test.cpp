@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Any node of a job shows the whole job.
+#include <catch2/catch.hpp>
+#include <csignal>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "tests/integration/nodes/nodes.hpp"
+
+using Catch::Matchers::Contains;
+using nlohmann::json;
+using namespace ddp::testing;
+
+namespace {
+
+const Words kWaits = {"note=USR1", "say=up", "until=USR1", "exit=0"};
+
+json state_at(const Process& node) {
+  const Result shown = run(ddprun_raw({"ps", std::to_string(node.pid()), "--json"}));
+  CAPTURE(shown.err);
+  return json::parse(shown.out);
+}
+
+void start_and_wait(NodesJob& job, int hosts, const Words& options) {
+  for (int host = 0; host < hosts; ++host) job.start_ranked(host, options);
+  for (int host = 0; host < hosts; ++host) job.on(host).wait_for("up", 2);
+}
+
+void end(NodesJob& job, int hosts) {
+  for (int host = 0; host < hosts; ++host) {
+    for (const pid_t worker : children_of(agent_of(job.on(host)))) kill(worker, SIGUSR1);
+  }
+  for (int host = 0; host < hosts; ++host) CHECK(job.on(host).wait().code == 0);
+}
+
+}  // namespace
+
+TEST_CASE("look: each node shows all nodes and all ranks", "[launcher][integration]") {
+  const Hosts hosts(3);
+  NodesJob job(hosts, static_job(3), kWaits);
+  start_and_wait(job, 3, {"--nproc_per_node=2"});
+  for (int host = 0; host < 3; ++host) {
+    const json state = state_at(job.on(host));
+    CHECK(state.at("error").is_null());
+    CHECK(state.at("world_size") == 6);
+    REQUIRE(state.at("nodes").size() == 3);
+    for (int node = 0; node < 3; ++node) {
+      const json& shown = state.at("nodes")[static_cast<std::size_t>(node)];
+      CHECK(shown.at("host") == Hosts::name(node));
+      CHECK(shown.at("pid") == job.on(node).pid());
+      CHECK(shown.at("asked") == (node == host));
+      CHECK(shown.at("coordinator") == (node == 0));
+      REQUIRE(shown.at("workers").size() == 2);
+      CHECK(shown.at("workers")[1].at("rank") == 2 * node + 1);
+    }
+  }
+  end(job, 3);
+  CHECK(hosts.all_gone());
+}
+
+TEST_CASE("look: a node that does not answer is shown as such, and the others as they are",
+          "[launcher][integration]") {
+  const Hosts hosts(3);
+  NodesJob job(hosts, static_job(3), kWaits);
+  start_and_wait(job, 3, {"--nproc_per_node=2"});
+  const pid_t silent = agent_of(job.on(2));
+  kill(silent, SIGSTOP);
+  const Result page = run(ddprun_raw({"ps", std::to_string(job.on(1).pid())}));
+  const json state = state_at(job.on(1));
+  kill(silent, SIGCONT);
+  CHECK(page.code == 1);
+  CHECK_THAT(page.out, Contains("it did not answer in time"));
+  CHECK(state.at("nodes")[0].at("workers").size() == 2);
+  CHECK(state.at("nodes")[1].at("workers").size() == 2);
+  CHECK(state.at("nodes")[2].at("workers").empty());
+  CHECK_THAT(state.at("nodes")[2].at("error").get<std::string>(), Contains("did not answer"));
+  end(job, 3);
+}
+
+TEST_CASE("look: a node without the coordinator shows itself, and says so", "[launcher][integration]") {
+  const Hosts hosts(2);
+  NodesJob job(hosts, static_job(2), kWaits);
+  start_and_wait(job, 2, {"--nproc_per_node=2"});
+  const pid_t coordinator = agent_of(job.on(0));
+  kill(coordinator, SIGSTOP);
+  const json state = state_at(job.on(1));
+  kill(coordinator, SIGCONT);
+  CHECK_THAT(state.at("error").get<std::string>(), Contains("only this node is shown"));
+  REQUIRE(state.at("nodes").size() == 1);
+  CHECK(state.at("nodes")[0].at("workers").size() == 2);
+  end(job, 2);
+}
+
+TEST_CASE("look: stacks are those of all nodes", "[launcher][integration]") {
+  const Hosts hosts(2);
+  NodesJob job(hosts, static_job(2), kWaits);
+  start_and_wait(job, 2, {"--nproc_per_node=2"});
+  const Result shown = run(ddprun_raw({"stacks", std::to_string(job.on(1).pid()), "--json"}));
+  CAPTURE(shown.err);
+  CHECK(shown.code == 0);
+  std::set<int> ranks;
+  for (const json& worker : json::parse(shown.out)) ranks.insert(worker.at("rank").get<int>());
+  CHECK(ranks == std::set<int>{0, 1, 2, 3});
+  end(job, 2);
+}
+
+TEST_CASE("look: stop on any node of an elastic job ends all of it", "[launcher][integration]") {
+  const Hosts hosts(3);
+  NodesJob job(hosts, c10d_job("1:3", "last_call_timeout=60"), {"say=up", "wait"});
+  for (int host = 0; host < 3; ++host) job.start(host);
+  for (int host = 0; host < 3; ++host) job.on(host).wait_for("up");
+  const Result stop = run(ddprun_raw({"stop", std::to_string(job.on(2).pid())}));
+  CAPTURE(stop.out, stop.err);
+  CHECK(stop.code == 0);
+  for (int host = 0; host < 3; ++host) CHECK(job.on(host).wait().code == 128 + SIGTERM);
+  CHECK(hosts.all_gone());
+}
+
+TEST_CASE("look: a spare is shown without a seat", "[launcher][integration]") {
+  const Hosts hosts(2);
+  NodesJob job(hosts, c10d_job("1", "last_call_timeout=1"), kWaits);
+  job.start(0, {"--nproc_per_node=2"});
+  job.on(0).wait_for("up", 2);
+  job.start(1, {"--nproc_per_node=2"});
+  job.on(1).wait_for("waits as a spare");
+  const json state = state_at(job.on(1));
+  REQUIRE(state.at("nodes").size() == 2);
+  CHECK(state.at("nodes")[0].at("seated") == true);
+  CHECK(state.at("nodes")[1].at("seated") == false);
+  CHECK(state.at("nodes")[1].at("asked") == true);
+  for (const pid_t worker : children_of(agent_of(job.on(0)))) kill(worker, SIGUSR1);
+  for (int host = 0; host < 2; ++host) CHECK(job.on(host).wait().code == 0);
+}
+
+TEST_CASE("look: the report of a failure has the stacks of all nodes, at the coordinator's", "[launcher][integration]") {
+  const Hosts hosts(3);
+  NodesJob job(hosts, static_job(3), {"meet", "5:exit=7", "wait"});
+  for (int host = 0; host < 3; ++host) job.start_ranked(host, {"--nproc_per_node=2", "--stacks-timeout=10"});
+  const Result own = job.on(0).wait();
+  CAPTURE(own.err);
+  CHECK(own.code == 7);
+  CHECK_THAT(own.err, Contains("what the others did, before they were stopped:"));
+  CHECK_THAT(own.err, Contains("ranks 0-4: "));
+  for (int host = 1; host < 3; ++host) CHECK(job.on(host).wait().code == 7);
+}
