@@ -16,6 +16,10 @@
 //                                                         With "parts":N the others are N, of memory whose shadows have
 //                                                         the parts of the tensors, in their order
 //                                                      {...,"kept":1,"wait":1}: ask again in a moment
+//     {"version":1,"ask":"kept","incarnation":"...","name":"..."}
+//                                                      -> {"version":1,"local_rank":0}, and the descriptor, for reading
+//                                                         only, of what an earlier process of this worker has kept
+//                                                         under the name, if there is something
 //     {"version":1,"ask":"stacks"}                     -> {"version":1}, and the end of a pipe: what each worker does
 //                                                         here, as launcher/stacks/stack_json.hpp shows it
 //
