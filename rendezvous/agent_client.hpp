@@ -20,6 +20,10 @@
 //                                                      -> {"version":1}, and the descriptor of memory in which the
 //                                                         worker notes its calls (call_records.hpp); none if it has it,
 //                                                         or if `layout` is not kCallRecordsVersion
+//     {"version":1,"ask":"kept","incarnation":"...","name":"..."}
+//                                                      -> {"version":1,"local_rank":0}, and the descriptor, for reading
+//                                                         only, of what an earlier process of this worker has kept
+//                                                         under the name, if there is something
 //     {"version":1,"ask":"stacks"}                     -> {"version":1}, and the end of a pipe: what each worker does
 //                                                         here, as launcher/stacks/stack_json.hpp shows it
 //     {"version":1,"ask":"job"}                        -> {"version":1}, and the end of a pipe: the state of the whole

@@ -151,12 +151,13 @@ AgentSocket::Answer LocalService::answer(rendezvous::DescriptorMessage& request)
   if (ask == "state") return {to_json(view())};
   if (ask == "stacks") return take_stacks();
   if (ask.starts_with("job")) return look(ask == "job" ? "state" : ask.substr(std::min(ask.size(), kOfJob.size())));
-  const std::set<std::string> of_workers = {"page", "calls", "keep", "await", "forgo", "group", "arrived"};
+  const std::set<std::string> of_workers = {"page", "calls", "keep", "kept", "await", "forgo", "group", "arrived"};
   if (of_workers.count(ask) == 0) return refusal("nothing can be asked by this name: " + ask);
   const auto local_rank = sources_.local_rank_of(text_of(*members, "incarnation"));
   if (!local_rank) return refusal("no worker of this round has this incarnation");
   if (ask == "keep") return hand_out(*local_rank, *members);
   if (ask == "calls") return hand_out_call_memory(*members);
+  if (ask == "kept") return show_kept(*local_rank, text_of(*members, "name"));
   return answer_worker(ask, *local_rank, request);
 }
 
@@ -244,6 +245,13 @@ AgentSocket::Answer LocalService::hand_out(int local_rank, const JsonMembers& re
   if (!memory.parts.empty()) answer.number("parts", static_cast<std::int64_t>(memory.parts.size()));
   descriptors.insert(descriptors.end(), memory.parts.begin(), memory.parts.end());
   return {answer.str(), std::move(descriptors)};
+}
+
+AgentSocket::Answer LocalService::show_kept(int local_rank, const std::string& name) const {
+  JsonObject answer;
+  const int memory = kept_ ? kept_->find(local_rank, name) : -1;
+  answer.number("version", kAgentSocketVersion).number("local_rank", local_rank);
+  return {answer.str(), memory >= 0 ? std::vector<int>{memory} : std::vector<int>()};
 }
 
 std::int64_t LocalService::step_at(int rank) const {

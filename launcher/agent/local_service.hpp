@@ -70,6 +70,7 @@ class LocalService {
   AgentSocket::Answer answer_worker(const std::string& ask, int local_rank, rendezvous::DescriptorMessage& request);
   AgentSocket::Answer hand_out_call_memory(const JsonMembers& request);
   AgentSocket::Answer hand_out(int local_rank, const JsonMembers& request);
+  AgentSocket::Answer show_kept(int local_rank, const std::string& name) const;
   void plan_kept_memory(const rendezvous::Assignment& assignment);
 
   const LaunchConfig& config_;
