@@ -12,15 +12,15 @@
 #include <optional>
 
 #include "launcher/agent/agent_core.hpp"
-#include "launcher/coordination/coordination.hpp"
 #include "launcher/agent/job_end.hpp"
 #include "launcher/agent/job_looks.hpp"
 #include "launcher/agent/local_service.hpp"
 #include "launcher/agent/node_output.hpp"
 #include "launcher/agent/round_processes.hpp"
-#include "launcher/diagnosis/tell_stacks.hpp"
+#include "launcher/coordination/coordination.hpp"
 #include "launcher/diagnosis/hang_watch.hpp"
 #include "launcher/diagnosis/stack_helper.hpp"
+#include "launcher/diagnosis/tell_stacks.hpp"
 #include "launcher/output/stream_route.hpp"
 #include "launcher/process/double_signal.hpp"
 #include "launcher/process/limits.hpp"
@@ -243,8 +243,9 @@ class Agent {
     if (!signal) return "";
     const std::vector<int> ranks = processes_.ranks_without_handler(*signal);
     if (!ranks.empty()) {
-      return JsonObject().text("error", describe_ranks(ranks) + (ranks.size() == 1 ? " does" : " do") + " not handle " +
-                                            rendezvous::signal_name(*signal) + ", which would end it: it was not sent")
+      return JsonObject()
+          .text("error", describe_ranks(ranks) + (ranks.size() == 1 ? " does" : " do") + " not handle " +
+                             rendezvous::signal_name(*signal) + ", which would end it: it was not sent")
           .str();
     }
     processes_.pass_on(*signal);
@@ -379,12 +380,12 @@ class Agent {
   JobLooks looks_;
   StackHelper stack_helper_;  // before a stop
   HangWatch hang_watch_;
-  std::vector<WorkerStacks> stacks_;  // of this node, taken in the newest round; empty: none were
+  std::vector<WorkerStacks> stacks_;  // this node's, taken in the newest round; empty: none were
   int base_rank_ = 0;                 // rank of local rank 0 in the newest round
   RoundHistory rounds_;
   DoubleSignal stop_;
   std::unique_ptr<rendezvous::LinkClient> link_;
-  bool can_look_ = false;  // the link is up, and the coordinator knows looks
+  bool can_look_ = false;            // the link is up, and the coordinator knows looks
   std::string coordinator_address_;  // numeric; empty if the coordinator is in this process
   std::string master_addr_;  // workers' MASTER_ADDR, if the nodes have none in common; empty until there is a link
   std::optional<int> exit_code_;

@@ -8,8 +8,8 @@
 // until rank 0 has reached the store.
 #pragma once
 
-#include "launcher/coordination/farewell.hpp"
 #include "launcher/config/launch_config.hpp"
+#include "launcher/coordination/farewell.hpp"
 #include "launcher/output/log.hpp"
 #include "launcher/process/guardian.hpp"
 

@@ -24,7 +24,7 @@ using rendezvous::LookRequest;
 
 namespace {
 
-constexpr std::size_t kMostQuestions = 16;                  // of programs at this agent's socket, at the same time
+constexpr std::size_t kMostQuestions = 16;                  // from programs at this agent's socket, at the same time
 constexpr std::size_t kMostVolunteers = 64;                 // nodes whose stacks are in a failure's report
 constexpr std::chrono::milliseconds kCoordinatorLate{500};  // after its own deadline
 constexpr std::chrono::milliseconds kStacksOfNode{7000};    // less than the coordinator waits
@@ -46,7 +46,8 @@ std::optional<int> signal_of_order(const std::string& order) {
 }
 
 bool is_question(const std::string& what) {
-  return what == "state" || what == "stacks" || what == kReportQuestion || what == kStopOrder || signal_of_order(what).has_value();
+  return what == "state" || what == "stacks" || what == kReportQuestion || what == kStopOrder ||
+         signal_of_order(what).has_value();
 }
 
 struct JobLooks::Look {
@@ -174,8 +175,8 @@ std::string JobLooks::put_together(Look& look, LookEnd end) const {
   JobAnswers answers{.nodes = {}, .error = end.error};
   for (const NodeState& node : state.nodes) {
     const auto answer = look.answers.find(node.facts.incarnation);
-    answers.nodes.push_back({node.facts.host, node.facts.node_rank,
-                             answer == look.answers.end() ? "" : std::move(answer->second), ""});
+    answers.nodes.push_back(
+        {node.facts.host, node.facts.node_rank, answer == look.answers.end() ? "" : std::move(answer->second), ""});
   }
   return job_answers_json(answers);
 }

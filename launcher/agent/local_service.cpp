@@ -20,7 +20,7 @@ namespace {
 
 using rendezvous::kAgentSocketVersion;
 
-constexpr std::string_view kOfJob = "job_";              // begins what is asked of all nodes
+constexpr std::string_view kOfJob = "job_";       // begins what is asked of all nodes
 constexpr std::chrono::seconds kStacksWithin{7};  // for a program that asks; the tools get five
 
 AgentSocket::Answer refusal(const std::string& why) {

@@ -7,8 +7,8 @@
 #include <optional>
 #include <string>
 
-#include "launcher/coordination/meeting_file.hpp"
 #include "launcher/config/launch_config.hpp"
+#include "launcher/coordination/meeting_file.hpp"
 #include "rendezvous/coordinator/coordinator.hpp"
 #include "rendezvous/link/client.hpp"
 

@@ -10,8 +10,9 @@
 //                 {"rank":1,"local_rank":1,"pid":4715,"step":40,...}]}
 //
 // `pid` is the process that the user started, `agent` the one that answers. `step` of the job is the lowest step of its
-// workers here; it is null until all of them have shown one. `steps_per_second` is null, and `gpus` is empty, at the first look. What a
-// worker uses is as /proc says it; `log_folder` is null where workers' output is in no files; `state` is null and the numbers are missing if it has just ended.
+// workers here; it is null until all of them have shown one. `steps_per_second` is null, and `gpus` is empty, at the
+// first look. What a worker uses is as /proc says it; `log_folder` is null where workers' output is in no files;
+// `state` is null and the numbers are missing if it has just ended.
 #pragma once
 
 #include <sys/types.h>
@@ -39,8 +40,8 @@ struct WorkerView {
 };
 
 struct GpuView {
-  int index = 0;     // as NVML counts
-  int percent = -1;  // of the time in which something ran on it; -1: not known
+  int index = 0;                          // as NVML counts
+  int percent = -1;                       // share of the time in which something ran on it; -1: not known
   std::int64_t memory = 0, capacity = 0;  // bytes that are used, and that there are
   std::vector<int> ranks = {};            // workers of this node that compute on it
 };
@@ -53,8 +54,8 @@ struct AgentView {
   std::int64_t seconds_in_round = 0;
   std::string epoch = {};  // names the job: all of its agents say the same; empty before the first round
   rendezvous::NodeFacts facts = {};
-  std::string log_folder = {};  // of the workers' files; empty: they have none
-  std::vector<GpuView> gpus = {};    // of the node; none at the first look
+  std::string log_folder = {};      // with the workers' files; empty: they have none
+  std::vector<GpuView> gpus = {};   // all that the node has; none at the first look
   std::vector<WorkerView> workers;  // those that run
 };
 

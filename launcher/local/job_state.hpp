@@ -40,8 +40,8 @@ struct JobState {
   std::string error = {};  // why it is not the whole job; empty: it is
 
   int world_size() const;
-  std::int64_t seconds() const;           // of the node that has run longest
-  std::int64_t seconds_in_round() const;  // likewise
+  std::int64_t seconds() const;           // how long the node that has run longest has done so
+  std::int64_t seconds_in_round() const;  // how long it has been in this round
   std::optional<std::int64_t> step() const;
 };
 

@@ -12,9 +12,9 @@
 namespace ddp::launcher {
 
 struct WorkerUsage {
-  std::string state;         // of its main thread: "runs", "sleeps", "waits for a disk", "stopped", "has ended"
-  std::int64_t cpu_ms = 0;   // of all its threads since its start, in user and kernel mode
-  std::int64_t rss = 0;      // resident bytes
+  std::string state;        // what its main thread does: "runs", "sleeps", "waits for a disk", "stopped", "has ended"
+  std::int64_t cpu_ms = 0;  // what all its threads have used since its start, in user and kernel mode
+  std::int64_t rss = 0;     // resident bytes
   std::int64_t threads = 0;
 };
 

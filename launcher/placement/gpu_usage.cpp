@@ -15,7 +15,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::seconds kFresh{10};  // an older sample says nothing of now
-constexpr unsigned kMostProcesses = 256;    // of one GPU
+constexpr unsigned kMostProcesses = 256;    // on one GPU
 
 // Declarations from nvml.h.
 struct NvmlUtilization {  // nvmlUtilization_t

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the NVIDIA GPUs of this node are doing, by NVML. A driver may take long to answer or hang, so that it is asked on
-// a thread of its own, and only while somebody looks: each look gets what the one before has asked for.
+// What the NVIDIA GPUs of this node are doing, by NVML. A driver may take long to answer or hang, so that it is asked
+// on a thread of its own, and only while somebody looks: each look gets what the one before has asked for.
 #pragma once
 
 #include <sys/types.h>
@@ -13,11 +13,11 @@
 namespace ddp::launcher {
 
 struct GpuUse {
-  int index = 0;              // as NVML counts
-  int percent = -1;           // of the time in which something ran on it; -1: not known
-  std::int64_t memory = 0;    // used bytes
-  std::int64_t capacity = 0;  // of its memory, in bytes
-  std::vector<pid_t> pids = {};  // of processes that compute on it; in a container the driver may show other pids
+  int index = 0;                 // as NVML counts
+  int percent = -1;              // share of the time in which something ran on it; -1: not known
+  std::int64_t memory = 0;       // used bytes
+  std::int64_t capacity = 0;     // all its memory, in bytes
+  std::vector<pid_t> pids = {};  // processes that compute on it; in a container the driver may show other pids
 };
 
 // Asks NVML now; none without a driver.

@@ -128,8 +128,8 @@ void add_recorders(const std::string& folder, std::vector<IssueReport::Node::Rec
 }  // namespace
 
 std::string to_text(const IssueReport& report) {
-  std::string text = "# Job " + rendezvous::printable_line(report.job) + " of ddprun: " +
-                     rendezvous::printable_line(report.program) + "\n\n";
+  std::string text = "# Job " + rendezvous::printable_line(report.job) +
+                     " of ddprun: " + rendezvous::printable_line(report.program) + "\n\n";
   text += text_block("What is known", report.summary);
   if (!report.stacks.empty()) text += text_block("What each rank does", report.stacks);
   for (const IssueReport::Node& node : report.nodes) {

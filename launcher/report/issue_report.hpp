@@ -11,13 +11,13 @@ namespace ddp::launcher {
 struct IssueReport {
   std::string job, program;
   std::vector<std::string> summary = {};  // what has happened, or what the job does now
-  std::string details = "null";           // the same as JSON
+  std::string details = "null";           // the summary as JSON
   struct Node {
     std::string host;
     std::string facts = {};  // node_facts() as JSON; empty: it did not answer
     std::string error = {};
-    std::vector<std::string> rounds = {};  // of this node
-    struct Recorder {                 // libddp's file of one rank
+    std::vector<std::string> rounds = {};  // those that this node was part of
+    struct Recorder {                      // libddp's file of one rank
       int rank = 0;
       std::string json;
     };

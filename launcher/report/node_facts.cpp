@@ -19,9 +19,9 @@ constexpr std::size_t kMaxValueBytes = 1000, kMaxVariables = 1000;
 constexpr char kNotShown[] = "(not shown)";
 
 // Words in the names of variables with secrets. Some are parts of harmless names, too: better those than a secret.
-constexpr const char* kSecretWords[] = {"SECRET", "TOKEN",   "PASSW", "PASSPHRASE", "CREDENTIAL", "APIKEY",  "API_KEY",
-                                        "AUTH",   "PRIVATE", "COOKIE", "SIGNATURE", "_KEY",       "KEY_",    "SESSION",
-                                        "PWD_",   "_PWD",    "_PAT",   "CERT",      "SAS_",       "_DSN",    "WEBHOOK"};
+constexpr const char* kSecretWords[] = {"SECRET", "TOKEN",   "PASSW",  "PASSPHRASE", "CREDENTIAL", "APIKEY", "API_KEY",
+                                        "AUTH",   "PRIVATE", "COOKIE", "SIGNATURE",  "_KEY",       "KEY_",   "SESSION",
+                                        "PWD_",   "_PWD",    "_PAT",   "CERT",       "SAS_",       "_DSN",   "WEBHOOK"};
 
 // Hides who logs in where a value has URLs such as https://user:word@host/.
 std::string without_logins(std::string value) {

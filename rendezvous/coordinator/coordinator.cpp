@@ -27,9 +27,8 @@ Coordinator::Coordinator(CoordinatorConfig config, Options options)
       options_(std::move(options)),
       strangers_log_(options_.log),
       core_(config_),
-      driver_(io_, core_, [this](const CoordinatorAction& action) {
-        std::visit([this](const auto& a) { carry_out(a); }, action);
-      }),
+      driver_(io_, core_,
+              [this](const CoordinatorAction& action) { std::visit([this](const auto& a) { carry_out(a); }, action); }),
       look_timer_(io_) {
   StoreServer::Options front = store_options();
   if (config_.job.max_nodes > 1) {

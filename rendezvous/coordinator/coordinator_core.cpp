@@ -803,11 +803,11 @@ JobFacts CoordinatorCore::facts() const {
                  .nodes = {}};
   for (const auto& [incarnation, node] : roster_.nodes()) {
     const WorkersPhase phase = node.state.phase;
-    const char* const state = node.cut                           ? "cut off"
-                              : node.leaving                     ? "leaving"
-                              : phase == WorkersPhase::Running   ? "running"
+    const char* const state = node.cut                          ? "cut off"
+                              : node.leaving                    ? "leaving"
+                              : phase == WorkersPhase::Running  ? "running"
                               : phase == WorkersPhase::Stopping ? "stopping"
-                                                                 : "idle";
+                                                                : "idle";
     facts.nodes.push_back({incarnation, node.state.host, node.address, state, node.seat,
                            node.seat >= 0 ? node.base_rank : 0, node.state.slots});
   }

@@ -9,8 +9,8 @@ Looks::Send Looks::end(Look look) { return {look.asker, LookEnd{look.asked_as, "
 
 std::vector<Looks::Send> Looks::begin(TimePoint now, AgentId asker, const LookRequest& request, JobFacts facts,
                                       const Asked& asked) {
-  const auto own = std::count_if(looks_.begin(), looks_.end(),
-                                 [asker](const auto& look) { return look.second.asker == asker; });
+  const auto own =
+      std::count_if(looks_.begin(), looks_.end(), [asker](const auto& look) { return look.second.asker == asker; });
   if (looks_.size() >= kMostLooks || static_cast<std::size_t>(own) >= kMostLooksOfNode) {
     return {{asker, LookEnd{request.number, "too many programs look at this job at the same time", {}}}};
   }

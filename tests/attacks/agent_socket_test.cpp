@@ -128,15 +128,15 @@ TEST_CASE("agent socket: programs that end before their answers come do the job 
 TEST_CASE("agent socket: \"await\" without a group's memory, or from nobody, makes no successors",
           "[attacks][integration]") {
   const Job job({"--keep-memory"});
-  const std::string own = R"({"version":1,"ask":"await","incarnation":")" +
-                          variable_of(job.workers[0], "DDPRUN_INCARNATION") + "\"}";
+  const std::string own =
+      R"({"version":1,"ask":"await","incarnation":")" + variable_of(job.workers[0], "DDPRUN_INCARNATION") + "\"}";
   CHECK_THAT(ask_agent(job.socket, own).text, Contains("a group's memory is one descriptor"));
   const Descriptor memory(memfd_create("group", MFD_CLOEXEC));
   CHECK_THAT(ask_agent(job.socket, own, {memory.get(), memory.get()}).text, Contains("one descriptor"));
   const std::string nobody = R"({"version":1,"ask":"await","incarnation":"0123456789abcdef"})";
   CHECK_THAT(ask_agent(job.socket, nobody, {memory.get()}).text, Contains("no worker of this round"));
-  const std::string group = R"({"version":1,"ask":"group","incarnation":")" +
-                            variable_of(job.workers[1], "DDPRUN_INCARNATION") + "\"}";
+  const std::string group =
+      R"({"version":1,"ask":"group","incarnation":")" + variable_of(job.workers[1], "DDPRUN_INCARNATION") + "\"}";
   CHECK_THAT(ask_agent(job.socket, group).text, Contains("no group of this round awaits successors"));
   CHECK(job.serves());
 }
@@ -144,9 +144,9 @@ TEST_CASE("agent socket: \"await\" without a group's memory, or from nobody, mak
 TEST_CASE("agent socket: requests that are no JSON of one object are refused in words", "[attacks][integration]") {
   const Job job;
   const std::string deep(5000, '[');
-  for (const std::string& request : {std::string("job"), std::string("{"), std::string("[]"), std::string("\0", 1),
-                                     std::string(R"({"version":1})"), std::string(R"({"version":1,"ask":7})"),
-                                     std::string(R"({"version":"1","ask":"job"})"), deep}) {
+  for (const std::string& request :
+       {std::string("job"), std::string("{"), std::string("[]"), std::string("\0", 1), std::string(R"({"version":1})"),
+        std::string(R"({"version":1,"ask":7})"), std::string(R"({"version":"1","ask":"job"})"), deep}) {
     CHECK_THAT(ask_agent(job.socket, request).text, Contains("error"));
   }
   CHECK(job.serves());

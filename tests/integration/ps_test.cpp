@@ -123,5 +123,5 @@ TEST_CASE("ps: a request of another version, or of nonsense, is refused in words
 TEST_CASE("ps: knows --json and nothing else", "[apps][integration]") {
   const Result wrong = run(ddprun_raw({"ps", "--all"}));
   CHECK(wrong.code == 2);
-  CHECK_THAT(wrong.err, Contains("ddprun ps: the only option is --json"));
+  CHECK_THAT(wrong.err, Contains("ps: there is no option --all (ddprun ps [JOB] [--json])"));
 }

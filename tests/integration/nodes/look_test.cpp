@@ -13,6 +13,8 @@ using namespace ddp::testing;
 
 namespace {
 
+// A node that is stopped for a while is not lost.
+const Words kPatient = {"--nproc_per_node=2", "--rdzv-conf=keep_alive_interval=60,keep_alive_max_attempt=5"};
 const Words kWaits = {"note=USR1", "say=up", "until=USR1", "exit=0"};
 
 json state_at(const Process& node) {
@@ -30,7 +32,11 @@ void end(NodesJob& job, int hosts) {
   for (int host = 0; host < hosts; ++host) {
     for (const pid_t worker : children_of(agent_of(job.on(host)))) kill(worker, SIGUSR1);
   }
-  for (int host = 0; host < hosts; ++host) CHECK(job.on(host).wait().code == 0);
+  for (int host = 0; host < hosts; ++host) {
+    const Result result = job.on(host).wait();
+    CAPTURE(host, result.err);
+    CHECK(result.code == 0);
+  }
 }
 
 }  // namespace
@@ -58,11 +64,10 @@ TEST_CASE("look: each node shows all nodes and all ranks", "[launcher][integrati
   CHECK(hosts.all_gone());
 }
 
-TEST_CASE("look: a node that does not answer is shown as such, and the others as they are",
-          "[launcher][integration]") {
+TEST_CASE("look: a node that does not answer is shown as such, and the others as they are", "[launcher][integration]") {
   const Hosts hosts(3);
   NodesJob job(hosts, static_job(3), kWaits);
-  start_and_wait(job, 3, {"--nproc_per_node=2"});
+  start_and_wait(job, 3, kPatient);
   const pid_t silent = agent_of(job.on(2));
   kill(silent, SIGSTOP);
   const Result page = run(ddprun_raw({"ps", std::to_string(job.on(1).pid())}));
@@ -80,7 +85,7 @@ TEST_CASE("look: a node that does not answer is shown as such, and the others as
 TEST_CASE("look: a node without the coordinator shows itself, and says so", "[launcher][integration]") {
   const Hosts hosts(2);
   NodesJob job(hosts, static_job(2), kWaits);
-  start_and_wait(job, 2, {"--nproc_per_node=2"});
+  start_and_wait(job, 2, kPatient);
   const pid_t coordinator = agent_of(job.on(0));
   kill(coordinator, SIGSTOP);
   const json state = state_at(job.on(1));
@@ -117,22 +122,24 @@ TEST_CASE("look: stop on any node of an elastic job ends all of it", "[launcher]
 }
 
 TEST_CASE("look: a spare is shown without a seat", "[launcher][integration]") {
-  const Hosts hosts(2);
-  NodesJob job(hosts, c10d_job("1", "last_call_timeout=1"), kWaits);
-  job.start(0, {"--nproc_per_node=2"});
-  job.on(0).wait_for("up", 2);
-  job.start(1, {"--nproc_per_node=2"});
-  job.on(1).wait_for("waits as a spare");
-  const json state = state_at(job.on(1));
-  REQUIRE(state.at("nodes").size() == 2);
+  const Hosts hosts(3);
+  NodesJob job(hosts, c10d_job("2"), kWaits);
+  for (int host = 0; host < 2; ++host) job.start(host);
+  for (int host = 0; host < 2; ++host) job.on(host).wait_for("up");
+  job.start(2);
+  job.on(2).wait_for("waits as a spare");
+  const json state = state_at(job.on(2));
+  REQUIRE(state.at("nodes").size() == 3);
   CHECK(state.at("nodes")[0].at("seated") == true);
-  CHECK(state.at("nodes")[1].at("seated") == false);
-  CHECK(state.at("nodes")[1].at("asked") == true);
-  for (const pid_t worker : children_of(agent_of(job.on(0)))) kill(worker, SIGUSR1);
-  for (int host = 0; host < 2; ++host) CHECK(job.on(host).wait().code == 0);
+  CHECK(state.at("nodes")[1].at("seated") == true);
+  CHECK(state.at("nodes")[2].at("seated") == false);
+  CHECK(state.at("nodes")[2].at("asked") == true);
+  for (int host = 0; host < 2; ++host) kill(only_child_of(agent_of(job.on(host))), SIGUSR1);
+  for (int host = 0; host < 3; ++host) CHECK(job.on(host).wait().code == 0);
 }
 
-TEST_CASE("look: the report of a failure has the stacks of all nodes, at the coordinator's", "[launcher][integration]") {
+TEST_CASE("look: the report of a failure has the stacks of all nodes, at the coordinator's",
+          "[launcher][integration]") {
   const Hosts hosts(3);
   NodesJob job(hosts, static_job(3), {"meet", "5:exit=7", "wait"});
   for (int host = 0; host < 3; ++host) job.start_ranked(host, {"--nproc_per_node=2", "--stacks-timeout=10"});

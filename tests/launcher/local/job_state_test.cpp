@@ -37,7 +37,8 @@ JobFacts two_nodes() {
   facts.restarts = 1;
   facts.max_restarts = 3;
   facts.coordinator = "A";
-  facts.nodes = {{"A", "a", "", "running", 0, 0, 2}, {"B", "b", "10.0.0.2", "running", 1, 2, 2},
+  facts.nodes = {{"A", "a", "", "running", 0, 0, 2},
+                 {"B", "b", "10.0.0.2", "running", 1, 2, 2},
                  {"C", "c", "10.0.0.3", "idle", -1, 0, 2}};
   return facts;
 }
@@ -46,8 +47,8 @@ JobFacts two_nodes() {
 
 TEST_CASE("job state: what all nodes said is one document, which is read as it was written", "[launcher][unit]") {
   const AgentView own = view_of("a", 0, 40);
-  const std::map<std::string, std::string> answers = {{"A", "stale"}, {"B", to_json(view_of("b", 2, 39))},
-                                                      {"C", R"({"error":"no"})"}};
+  const std::map<std::string, std::string> answers = {
+      {"A", "stale"}, {"B", to_json(view_of("b", 2, 39))}, {"C", R"({"error":"no"})"}};
   const JobState state = assemble(two_nodes(), answers, "A", own, "");
   const std::string text = to_json(state);
   const json document = json::parse(text);

@@ -87,7 +87,7 @@ TEST_CASE("looks: a link that breaks ends its part, and an asker that is gone al
   CHECK_FALSE(looks.wake_at());
 }
 
-TEST_CASE("looks: one node has a limit of open questions, and is told so", "[rendezvous][unit]") {
+TEST_CASE("looks: one node has a limit of open questions, and the refusal says so", "[rendezvous][unit]") {
   Looks looks;
   for (std::size_t i = 0; i < kMostLooksOfNode; ++i) {
     CHECK(looks.begin(kStart, 1, {static_cast<std::int64_t>(i), "state"}, some_facts(), kTwo).size() == 2);

@@ -29,8 +29,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr milliseconds kSaveWithin{60'000};  // --within
-constexpr milliseconds kEndWithin{300'000};  // for the job's end, which --shutdown-timeout decides
+constexpr milliseconds kSaveWithin{60'000};    // --within
+constexpr milliseconds kEndWithin{300'000};    // for the job's end, which --shutdown-timeout decides
 constexpr milliseconds kEndAfterError{5'000};  // where a node did not obey, or the job has ended meanwhile
 constexpr milliseconds kLookAgain{100};
 // A program that has caught the signal saves at the end of the step that it is in, so before it shows the one after the
@@ -54,7 +54,8 @@ class Stop {
       if (has_ended_within(kLookAgain)) return true;
       unknown = not_saved();
       if (unknown.empty()) {
-        say("its workers have gone on for " + std::to_string(kStepsToSave) + " steps since, so that they have handled it");
+        say("its workers have gone on for " + std::to_string(kStepsToSave) +
+            " steps since, so that they have handled it");
         return true;
       }
     }

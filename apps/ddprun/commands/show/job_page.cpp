@@ -17,7 +17,7 @@ using launcher::JobState;
 using launcher::NodeState;
 using launcher::WorkerView;
 
-constexpr std::size_t kMostNodeLines = 12;  // of nodes about which there is nothing special to say
+constexpr std::size_t kMostNodeLines = 12;  // for nodes that need no word of their own
 
 std::string counted(std::int64_t number, const std::string& what) {
   return std::to_string(number) + " " + what + (number == 1 ? "" : "s");
@@ -81,7 +81,8 @@ std::vector<std::string> node_lines(const JobState& job) {
                     workers + std::to_string(node.facts.slots), note});
   }
   std::vector<std::string> lines = table(rows);
-  if (left_out > 0) lines.push_back("... and " + counted(static_cast<std::int64_t>(left_out), "more node") + " like these");
+  if (left_out > 0)
+    lines.push_back("... and " + counted(static_cast<std::int64_t>(left_out), "more node") + " like these");
   add_gpu_lines(job, lines);
   return lines;
 }
@@ -146,8 +147,8 @@ std::vector<std::string> JobPage::lines(const JobState& job, Time now, PageSize 
   page.emplace_back();
   std::vector<Row> rows = workers(job, now);
   rows.erase(rows.begin(), rows.begin() + static_cast<std::ptrdiff_t>(std::min(skip, rows.size())));
-  rows.insert(rows.begin(), {"RANK", "NODE", "LOCAL", "PID", "STATE", "STEP", "STEPS/S", "CPU", "CPU TIME", "MEMORY",
-                             "THREADS"});
+  rows.insert(rows.begin(),
+              {"RANK", "NODE", "LOCAL", "PID", "STATE", "STEP", "STEPS/S", "CPU", "CPU TIME", "MEMORY", "THREADS"});
   for (std::string& line : table(rows)) page.push_back(std::move(line));
   if (size.lines > 0 && page.size() > size.lines) {
     const auto left_out = static_cast<std::int64_t>(page.size() - size.lines + 1);

@@ -22,8 +22,8 @@ class JobPage {
   using Time = std::chrono::steady_clock::time_point;
 
   // Returns the lines of the page. The shares of a CPU are of the time since the page before; the first has none. Where
-  // it does not fit, lines are cut, and the last one says how many workers are not shown; `skip` workers are left out at
-  // the beginning.
+  // it does not fit, lines are cut, and the last one says how many workers are not shown; `skip` workers are left out
+  // at the beginning.
   std::vector<std::string> lines(const launcher::JobState& job, Time now, PageSize size = {}, std::size_t skip = 0);
 
  private:

@@ -50,7 +50,8 @@ class LogFile {
 
  private:
   void add(std::string_view bytes) {
-    for (std::size_t newline; (newline = bytes.find('\n')) != std::string_view::npos; bytes.remove_prefix(newline + 1)) {
+    for (std::size_t newline; (newline = bytes.find('\n')) != std::string_view::npos;
+         bytes.remove_prefix(newline + 1)) {
       line_.append(bytes.substr(0, newline + 1));
       put(line_);
       line_.clear();
@@ -115,16 +116,17 @@ class Logs {
     files_.clear();
     round_ = view.facts.round;
     if (view.log_folder.empty()) {
-      return fail("its workers' output is not written into files, and ddprun keeps none of it: start the job with "
-                  "--tee 3 or --redirects 3, and --log-dir to choose the folder");
+      return fail(
+          "its workers' output is not written into files, and ddprun keeps none of it: start the job with "
+          "--tee 3 or --redirects 3, and --log-dir to choose the folder");
     }
     const bool is_one = rank_ || view.workers.size() == 1;
     bool is_here = false;
     for (const launcher::WorkerView& worker : view.workers) {
       if (rank_ && worker.rank != *rank_) continue;
       is_here = true;
-      const std::string folder = view.log_folder + "/attempt_" + std::to_string(round_ - 1) + "/" +
-                                 std::to_string(worker.local_rank) + "/";
+      const std::string folder =
+          view.log_folder + "/attempt_" + std::to_string(round_ - 1) + "/" + std::to_string(worker.local_rank) + "/";
       const std::string prefix = is_one ? "" : "[rank " + std::to_string(worker.rank) + "] ";
       for (const char* name : {"stdout.log", "stderr.log"}) {
         LogFile file(folder + name, prefix);

@@ -8,8 +8,8 @@
 namespace ddp::apps {
 
 // Prints the files of the newest round's workers on this machine; with -f also what comes, until the job ends. Returns
-// the exit code: 0, or 1 if the job writes no files here, which was said on stderr. Throws SyntaxError, UsageError if no
-// job or several are meant, and rendezvous::Error.
+// the exit code: 0, or 1 if the job writes no files here, which was said on stderr. Throws SyntaxError, UsageError if
+// no job or several are meant, and rendezvous::Error.
 int show_logs(const std::vector<std::string>& arguments);
 
 }  // namespace ddp::apps

@@ -62,7 +62,8 @@ int print_job(const std::string& command, const FoundJob& found, JobForm form) {
 int list_jobs(const std::vector<std::string>& arguments) {
   const CommandArguments given({.name = "ps", .usage = "ddprun ps [JOB] [--json]", .flags = {"--json"}}, arguments);
   const bool as_json = given.has("--json");
-  if (!given.job().empty()) return print_job("ps", find_job("ps", given.job()), as_json ? JobForm::Json : JobForm::Page);
+  if (!given.job().empty())
+    return print_job("ps", find_job("ps", given.job()), as_json ? JobForm::Json : JobForm::Page);
   std::vector<Row> rows = {kHeadings};
   const AgentAnswers answers = ask_all_agents("ps");
   for (const auto& [state, socket] : answers.all) {

@@ -17,8 +17,8 @@ namespace ddp::apps {
 int list_jobs(const std::vector<std::string>& arguments);
 
 enum class JobForm { Page, Json };
-// Prints the state of one job. Returns the exit code: 0, or 1 if a node did not answer. `command` begins what is said on
-// stderr.
+// Prints the state of one job. Returns the exit code: 0, or 1 if a node did not answer. `command` begins what is said
+// on stderr.
 int print_job(const std::string& command, const FoundJob& found, JobForm form);
 
 // How long an agent may take for the state of its job: longer than the coordinator waits for the nodes.

@@ -39,8 +39,10 @@ int show_stacks(const std::vector<std::string>& arguments) {
     if (stacks) all.insert(all.end(), stacks->begin(), stacks->end());
   }
   if (all.empty() && exit_code == 0) return fail(job.job, "it has no workers now");
-  fputs((given.has("--json") ? launcher::stacks_json(all) + "\n" : rendezvous::printable(launcher::describe_stacks(all)))
-            .c_str(), stdout);
+  fputs(
+      (given.has("--json") ? launcher::stacks_json(all) + "\n" : rendezvous::printable(launcher::describe_stacks(all)))
+          .c_str(),
+      stdout);
   return exit_code;
 }
 

@@ -133,7 +133,7 @@ Terminal::Event Terminal::wait(std::chrono::milliseconds time, int other) {
     char keys[64];
     const ssize_t size = read(STDIN_FILENO, keys, sizeof keys);
     if (size > 0) event.keys.assign(keys, static_cast<std::size_t>(size));
-    if (size <= 0) has_keys_ = false;               // no more keys come from there
+    if (size <= 0) has_keys_ = false;                             // no more keys come from there
     if ((ready[1].revents & POLLHUP) != 0) event.is_over = true;  // the terminal is gone
   }
   event.is_other_ready = ready[2].revents != 0;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The terminal while a page is shown on it again and again: a screen of its own, keys without Enter, no cursor. The
-// destructor gives it back as it was. Signals that would end the program come as events meanwhile, so that they do, too.
+// destructor gives it back as it was. Signals that would end the program come as events meanwhile, so that they do,
+// too.
 #pragma once
 
 #include <termios.h>
@@ -37,8 +38,8 @@ class Terminal {
   bool show(const std::vector<std::string>& lines, const std::vector<std::size_t>& bold);
 
   struct Event {
-    std::string keys = {};       // as typed
-    bool is_over = false;        // a signal asks the program to end, or the terminal is gone
+    std::string keys = {};  // as typed
+    bool is_over = false;   // a signal asks the program to end, or the terminal is gone
     bool is_resized = false;
     bool is_other_ready = false;  // there is something to read from `other`, or it has ended
   };
