@@ -74,7 +74,7 @@ struct KeptPlan {
 // `workers` are those of a node, by local rank; worker i is to have rank base_rank + i of world_size.
 KeptPlan plan_recovery(const std::vector<KeptFacts>& workers, int base_rank, int world_size);
 
-// The same for the workers of all nodes, by rank. Those that have kept nothing, such as the workers of a node that
+// Decides for the workers of all nodes, by rank. Those that have kept nothing, such as the workers of a node that
 // replaces a lost one, are filled by one that is whole, if there is one: all ranks have equal tensors after an update.
 KeptPlan plan_recovery_of_job(const std::vector<KeptFacts>& workers);
 

@@ -14,7 +14,7 @@ namespace ddp::runtime {
 // What one rank wants to keep, and what it has found.
 struct FoundMemory {
   std::uint64_t layout = 0, bytes = 0, record_bytes = 0;
-  // Of the memory from which the agent has it take tensors; no step: it has it take none.
+  // The step of the tensors that the agent offers this rank, in another rank's memory or in the shadow's parts.
   std::int64_t offered_step = rendezvous::kNoStep;
   rendezvous::KeptFacts memory = {};  // is_there: the memory is of this layout
 };
@@ -23,7 +23,7 @@ struct KeptAgreement {
   rendezvous::KeptPlan plan;
   // By rank: it takes the tensors of plan.source over the network, since its agent has none that are equal.
   std::vector<bool> over_network = {};
-  rendezvous::KeptFacts source = {};  // of plan.source
+  rendezvous::KeptFacts source = {};  // what plan.source has
 
   bool takes_any_over_network() const;
   bool fills_any() const;

@@ -85,9 +85,9 @@ class KeptMemory {
   const rendezvous::KeptPlaces places_;
   KeptOffer offer_;
   bool found_ = false;
-  bool is_filled_ = false;  // with what another rank has, since this one had nothing
+  bool is_filled_ = false;                           // with what another rank has, since this one had nothing
   std::int64_t tensors_step_ = rendezvous::kNoStep;  // the step whose update was in the tensors that were found
-  bool is_in_tensors_ = false;  // the update of the step that is under way
+  bool is_in_tensors_ = false;                       // the update of the step that is under way
   State state_ = State::NotStarted;
   bool has_ended_start_ = false;
   std::int64_t step_ = 0;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "runtime/recovery/shadow.hpp"
 
-
 #include <algorithm>
 #include <climits>
 #include <cstring>

@@ -122,8 +122,7 @@ TEST_CASE("interop nodes: a PyTorch job with kept memory on two hosts comes to t
   for (const int host : {0, 1}) {
     const Words options = static_job(2) + Words{"--node_rank=" + std::to_string(host), "--nproc_per_node=2",
                                                 "--preload=torch", "--keep-memory=shadow", "--max-restarts=9"};
-    nodes.push_back(
-        std::make_unique<Process>(hosts.on(host, Words{DDPRUN_BINARY} + options + dies), with_package()));
+    nodes.push_back(std::make_unique<Process>(hosts.on(host, Words{DDPRUN_BINARY} + options + dies), with_package()));
   }
   std::string out, err;
   for (const auto& node : nodes) {

@@ -34,9 +34,8 @@ Words last_words(const std::string& out) {
 
 // Returns what the ranks of a job on one host have.
 Words of_one_host(int workers, const Words& verbs) {
-  const Result result = run(Words{DDPRUN_BINARY, "--rdzv-id=one", "--nproc_per_node=" + std::to_string(workers),
-                                  KEPT_WORKER_BINARY} +
-                            verbs);
+  const Result result = run(
+      Words{DDPRUN_BINARY, "--rdzv-id=one", "--nproc_per_node=" + std::to_string(workers), KEPT_WORKER_BINARY} + verbs);
   CAPTURE(result.err);
   REQUIRE(result.code == 0);
   return last_words(result.out);

@@ -114,7 +114,8 @@ TEST_CASE("kept core: where each rank was within the update, all put their tenso
   CHECK(plan_of({with_part(within(0, 1, 6), 5)}).parts == std::vector<int>{0});  // its own copy of all
 }
 
-TEST_CASE("kept core: ranks of several nodes go on together, whatever each node's ranks would do", "[rendezvous][unit]") {
+TEST_CASE("kept core: ranks of several nodes go on together, whatever each node's ranks would do",
+          "[rendezvous][unit]") {
   // Node 0 would do step 5 again, node 1 would go on after it.
   const std::vector<KeptFacts> differ = {within(0, 4, 5), updated(1, 4, 5), done_with(2, 4, 5), done_with(3, 4, 5)};
   const KeptPlan plan = plan_recovery_of_job(differ);

@@ -29,7 +29,7 @@ class LeftOut:
     def _read(self, group: Any, tensors: List[torch.Tensor], size: int, source: int = 0) -> None:
         if not any(map(self._is_kept, tensors)):
             return self._broadcast(group, tensors, size, source)
-        # The same calls as PyTorch's (c10d/comm.cpp, broadcast_coalesced), which the log has.
+        # These are the calls that PyTorch makes (c10d/comm.cpp, broadcast_coalesced), so that the log has them.
         for bucket in dist._compute_bucket_assignment_by_size(tensors, [size])[0]:
             ours = [tensors[number] for number in bucket]
             flat = torch.empty(sum(tensor.numel() for tensor in ours), dtype=ours[0].dtype)
