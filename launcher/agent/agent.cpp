@@ -85,7 +85,15 @@ class Agent {
                 .local_rank_of = [this](const std::string& id) { return processes_.local_rank_of(id); },
                 .awaited = [this] { driver_.handle(SuccessorsAwaited{}); },
                 .forgone = [this] { driver_.handle(SuccessorsForgone{}); },
-                .arrived = [this](int local_rank) { driver_.handle(SuccessorArrived{local_rank}); }}),
+                .arrived = [this](int local_rank) { driver_.handle(SuccessorArrived{local_rank}); },
+                .stays =
+                    [this](int local_rank, bool stays) {
+                      driver_.handle(WorkerStays{local_rank, stays});
+                    },
+                .quiet =
+                    [this](int local_rank, int round) {
+                      driver_.handle(WorkerQuiet{local_rank, round});
+                    }}),
         stack_helper_(io_),
         hang_watch_(io_, config.hang_timeout,
                     {.workers = [this] { return processes_.workers_with_stacks(); },
@@ -202,15 +210,29 @@ class Agent {
   // ---- Actions ----
 
   void carry_out(const StartWorkers& action) {
-    out_.log.set_round(core_.state().round);
-    rendezvous::Assignment assignment = action.assignment;
-    if (assignment.master_addr.empty()) assignment.master_addr = master_addr_;
     deadman_.await_keeper();
     stacks_.clear();
+    processes_.start(begin_round(action.assignment), local_.socket());
+  }
+
+  void carry_out(const StartMissing& action) {
+    processes_.start_missing(begin_round(action.assignment), action.local_ranks);
+    hang_watch_.begin();
+  }
+
+  rendezvous::Assignment begin_round(rendezvous::Assignment assignment) {
+    out_.log.set_round(core_.state().round);
+    if (assignment.master_addr.empty()) assignment.master_addr = master_addr_;
     base_rank_ = assignment.base_rank;
     local_.begin_round(core_.state(), assignment);
-    processes_.start(std::move(assignment), local_.socket());
+    return assignment;
   }
+
+  void carry_out(const RevokeRound&) {
+    hang_watch_.end();
+    local_.revoke();
+  }
+  void carry_out(const EndWorker& action) { processes_.stop_worker(action.local_rank); }
 
   void carry_out(const StartSuccessor& action) {
     const std::string what = local_.begin_succession(action.local_rank);
@@ -223,6 +245,7 @@ class Agent {
   // Where their stacks are wanted, they are taken first.
   void carry_out(const SignalWorkers& action) {
     end_diagnosis();
+    local_.show_stop();
     const int signal = action.signal;
     const auto stop = [this, signal] { stop_after_updates(signal, std::chrono::steady_clock::now() + kUpdateWithin); };
     const auto workers = action.stacks == StacksUse::NotTaken ? std::vector<StackHelper::RankAndPid>()

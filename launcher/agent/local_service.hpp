@@ -33,6 +33,9 @@ class LocalService {
     // What workers say about successors, see agent_client.hpp.
     std::function<void()> awaited, forgone;
     std::function<void(int local_rank)> arrived;
+    // What workers say about survival.
+    std::function<void(int local_rank, bool stays)> stays;
+    std::function<void(int local_rank, int round)> quiet;
   };
 
   LocalService(rendezvous::asio::io_context& io, const LaunchConfig& config, const std::string& host,
@@ -46,6 +49,10 @@ class LocalService {
   // The workers of this round are about to start.
   void begin_round(const rendezvous::AgentState& state, const rendezvous::Assignment& assignment);
   void show(rendezvous::WorkersPhase phase);
+  // Workers that can stay are to leave the groups of this round.
+  void revoke();
+  // No worker stays, although the round was revoked.
+  void show_stop();
   // Returns whether a new process can take the place of a worker that was killed, while the others run on.
   bool may_be_succeeded(int local_rank) const;
   // One is about to start. Returns a sentence for the log about what it does.
@@ -60,6 +67,7 @@ class LocalService {
   AgentSocket::Answer answer(rendezvous::DescriptorMessage& request);
   AgentSocket::Answer take_stacks();
   AgentSocket::Answer answer_worker(const std::string& ask, int local_rank, rendezvous::DescriptorMessage& request);
+  AgentSocket::Answer note_survivor(const std::string& ask, int local_rank, const JsonMembers& request);
   AgentSocket::Answer hand_out(int local_rank, const JsonMembers& request);
   void plan_kept_memory(const rendezvous::Assignment& assignment);
   AgentView view() const;
