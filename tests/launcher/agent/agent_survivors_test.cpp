@@ -112,7 +112,7 @@ TEST_CASE("agent survivors: what a worker says about another round counts for no
 }
 
 TEST_CASE("agent survivors: a worker that cannot stay is told to end, and it is no cause", "[launcher][unit]") {
-  Node node({0});
+  Node node(std::vector<int>{0});
   node.exit(1, {.signal = SIGKILL});
   node.stop(1, true);
   REQUIRE(node.find<EndWorker>());
@@ -127,7 +127,7 @@ TEST_CASE("agent survivors: a worker that cannot stay is told to end, and it is 
 }
 
 TEST_CASE("agent survivors: where no worker can stay, all are stopped as in every restart", "[launcher][unit]") {
-  Node node({});
+  Node node(std::vector<int>{});
   node.exit(1, {.signal = SIGKILL});
   node.stop(1, true);
   CHECK(node.find<SignalWorkers>());
