@@ -46,6 +46,15 @@
 //                                                         cannot repeat
 //     {"version":1,"ask":"group","incarnation":"..."}  -> {"version":1}, and the descriptor of the group's memory
 //     {"version":1,"ask":"arrived","incarnation":"..."}   from a successor that has taken its place
+//
+// And about survivors (ddprun --on-failure replace):
+//
+//     {"version":1,"ask":"stay","incarnation":"...","stays":1}
+//                                                      -> {"version":1,"stays":1}: when another worker fails, this one
+//                                                         leaves its groups and waits for the next round; 0 in the
+//                                                         answer if it cannot be had, in the question if no longer
+//     {"version":1,"ask":"quiet","incarnation":"...","round":3}
+//                                                         it has left the groups of this round of the page
 //     anything else                                    -> {"version":1,"error":"..."}
 #pragma once
 

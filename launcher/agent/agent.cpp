@@ -94,6 +94,8 @@ class Agent {
                 .awaited = [this] { driver_.handle(SuccessorsAwaited{}); },
                 .forgone = [this] { driver_.handle(SuccessorsForgone{}); },
                 .arrived = [this](int local_rank) { driver_.handle(SuccessorArrived{local_rank}); },
+                .stays = [this](int local_rank, bool stays) { driver_.handle(WorkerStays{local_rank, stays}); },
+                .quiet = [this](int local_rank, int round) { driver_.handle(WorkerQuiet{local_rank, round}); },
                 .look = [this](const std::string& what) { return looks_.begin(what); }}),
         looks_(io_, incarnation_,
                {.view = [this] { return local_.view(); },
@@ -260,19 +262,33 @@ class Agent {
   // ---- Actions ----
 
   void carry_out(const StartWorkers& action) {
-    out_.log.set_round(core_.state().round);
-    rendezvous::Assignment assignment = action.assignment;
-    if (assignment.master_addr.empty()) assignment.master_addr = master_addr_;
     deadman_.await_keeper();
     stacks_.clear();
+    processes_.start(begin_round(action.assignment), local_.socket());
+  }
+
+  void carry_out(const StartMissing& action) {
+    processes_.start_missing(begin_round(action.assignment), action.local_ranks);
+    hang_watch_.begin();
+  }
+
+  rendezvous::Assignment begin_round(rendezvous::Assignment assignment) {
+    out_.log.set_round(core_.state().round);
+    if (assignment.master_addr.empty()) assignment.master_addr = master_addr_;
     looks_.forget_volunteered();
     rounds_.begin(core_.state().round, assignment.restart_count,
                   std::to_string(config_.workers) + " of " + std::to_string(assignment.world_size) +
                       " workers are here, from rank " + std::to_string(assignment.base_rank));
     base_rank_ = assignment.base_rank;
     local_.begin_round(core_.state(), assignment);
-    processes_.start(std::move(assignment), local_.socket());
+    return assignment;
   }
+
+  void carry_out(const RevokeRound&) {
+    hang_watch_.end();
+    local_.revoke();
+  }
+  void carry_out(const EndWorker& action) { processes_.stop_worker(action.local_rank); }
 
   void carry_out(const StartSuccessor& action) {
     const std::string what = local_.begin_succession(action.local_rank);
@@ -285,6 +301,7 @@ class Agent {
   // Where their stacks are wanted, they are taken first.
   void carry_out(const SignalWorkers& action) {
     end_diagnosis();
+    local_.show_stop();
     const int signal = action.signal;
     const auto stop = [this, signal] { stop_after_updates(signal, std::chrono::steady_clock::now() + kUpdateWithin); };
     const auto workers =

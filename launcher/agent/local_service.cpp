@@ -97,8 +97,19 @@ void LocalService::show(rendezvous::WorkersPhase phase) {
   const auto shown = phase == rendezvous::WorkersPhase::Idle      ? rendezvous::NodePhase::Idle
                      : phase == rendezvous::WorkersPhase::Running ? rendezvous::NodePhase::Running
                                                                   : rendezvous::NodePhase::Stopping;
-  if (shown == facts_.phase) return;
+  const bool is_revoked = facts_.phase == rendezvous::NodePhase::Revoked && shown == rendezvous::NodePhase::Stopping;
+  if (shown == facts_.phase || is_revoked) return;
   facts_.phase = shown;
+  if (page_) page_->show(facts_);
+}
+
+void LocalService::revoke() {
+  facts_.phase = rendezvous::NodePhase::Revoked;
+  if (page_) page_->show(facts_);
+}
+
+void LocalService::show_stop() {
+  facts_.phase = rendezvous::NodePhase::Stopping;
   if (page_) page_->show(facts_);
 }
 
@@ -151,13 +162,14 @@ AgentSocket::Answer LocalService::answer(rendezvous::DescriptorMessage& request)
   if (ask == "state") return {to_json(view())};
   if (ask == "stacks") return take_stacks();
   if (ask.starts_with("job")) return look(ask == "job" ? "state" : ask.substr(std::min(ask.size(), kOfJob.size())));
-  const std::set<std::string> of_workers = {"page", "calls", "keep", "kept", "await", "forgo", "group", "arrived"};
+  const std::set<std::string> of_workers = {"page", "calls", "keep", "kept", "await", "forgo", "group", "arrived", "stay", "quiet"};
   if (of_workers.count(ask) == 0) return refusal("nothing can be asked by this name: " + ask);
   const auto local_rank = sources_.local_rank_of(text_of(*members, "incarnation"));
   if (!local_rank) return refusal("no worker of this round has this incarnation");
   if (ask == "keep") return hand_out(*local_rank, *members);
   if (ask == "calls") return hand_out_call_memory(*members);
   if (ask == "kept") return show_kept(*local_rank, text_of(*members, "name"));
+  if (ask == "stay" || ask == "quiet") return note_survivor(ask, *local_rank, *members);
   return answer_worker(ask, *local_rank, request);
 }
 
@@ -180,6 +192,18 @@ AgentSocket::Answer LocalService::answer_worker(const std::string& ask, int loca
   if (ask == "forgo") sources_.forgone();
   if (ask == "arrived") sources_.arrived(local_rank);
   return {answer.str()};
+}
+
+AgentSocket::Answer LocalService::note_survivor(const std::string& ask, int local_rank, const JsonMembers& request) {
+  JsonObject answer;
+  answer.number("version", kAgentSocketVersion);
+  if (ask == "quiet") {
+    sources_.quiet(local_rank, static_cast<int>(number_of(request, "round").value_or(0)));
+    return {answer.str()};
+  }
+  const bool stays = config_.job.survivors_stay && number_of(request, "stays") == 1;
+  sources_.stays(local_rank, stays);
+  return {answer.number("stays", stays ? 1 : 0).str()};
 }
 
 AgentSocket::Answer LocalService::take_stacks() {

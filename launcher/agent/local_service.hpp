@@ -37,6 +37,9 @@ class LocalService {
     // What workers say about successors, see agent_client.hpp.
     std::function<void()> awaited, forgone;
     std::function<void(int local_rank)> arrived;
+    // What workers say about survival.
+    std::function<void(int local_rank, bool stays)> stays;
+    std::function<void(int local_rank, int round)> quiet;
     std::function<rendezvous::Descriptor(const std::string& what)> look;  // at the whole job, see JobLooks
   };
 
@@ -51,6 +54,10 @@ class LocalService {
   // The workers of this round are about to start.
   void begin_round(const rendezvous::AgentState& state, const rendezvous::Assignment& assignment);
   void show(rendezvous::WorkersPhase phase);
+  // Workers that can stay are to leave the groups of this round.
+  void revoke();
+  // No worker stays, although the round was revoked.
+  void show_stop();
   // Returns whether a new process can take the place of a worker that was killed, while the others run on.
   bool may_be_succeeded(int local_rank) const;
   // One is about to start. Returns a sentence for the log about what it does.
@@ -69,6 +76,7 @@ class LocalService {
   AgentSocket::Answer look(const std::string& what);
   AgentSocket::Answer answer_worker(const std::string& ask, int local_rank, rendezvous::DescriptorMessage& request);
   AgentSocket::Answer hand_out_call_memory(const JsonMembers& request);
+  AgentSocket::Answer note_survivor(const std::string& ask, int local_rank, const JsonMembers& request);
   AgentSocket::Answer hand_out(int local_rank, const JsonMembers& request);
   AgentSocket::Answer show_kept(int local_rank, const std::string& name) const;
   void plan_kept_memory(const rendezvous::Assignment& assignment);

@@ -65,6 +65,11 @@ class RoundProcesses {
   // Starts another process in the place of a worker that was reaped, while the others run on, and kills what the worker
   // has left. Answers SuccessorStarted or SuccessorNeverStarted.
   void start_successor(int local_rank);
+  // Begins a round with the workers that live, and starts another process in each of these places, the processes of
+  // which are reaped. What those have left is killed. Answers as start_successor(), for each.
+  void start_missing(rendezvous::Assignment assignment, const std::vector<int>& local_ranks);
+  // Asks one worker to end, with its process group.
+  void stop_worker(int local_rank);
   // Kills one worker with its process group.
   void kill_worker(int local_rank);
 
@@ -161,6 +166,7 @@ class RoundProcesses {
   void prepare_workers();
   WorkerCommand prepare_worker(int local_rank, bool stdin_is_terminal);
   WorkerCommand prepare_process(int local_rank, bool stdin_is_terminal, const StartPlace& place);
+  void start_in_place(int local_rank, bool is_successor);
   void fork_successors();
   void on_successor_started(int local_rank, Spawned spawned);
   void filter_lines(int attempt);

@@ -109,6 +109,24 @@ TEST_CASE("link codec: what is sent is what arrives, however the bytes are split
   }
 }
 
+TEST_CASE("link codec: what is said about survivors arrives, and is left out where there is nothing to say",
+          "[rendezvous][unit]") {
+  AgentState state = some_state();
+  CHECK(encode(state).find("survivors") == std::string::npos);
+  state.job.survivors_stay = true;
+  state.phase = WorkersPhase::Quiet;
+  Directive stop{.kind = Directive::Kind::Stop, .epoch = "e", .round = 3, .stop_signal = 15, .survivors_stay = true};
+  stop.reason = "rank 1 failed";
+  FrameDecoder decoder;
+  decoder.feed(encode(state) + encode(stop));
+  CHECK(std::get<AgentState>(decoder.next()) == state);
+  CHECK(std::get<Directive>(decoder.next()) == stop);
+  stop.kind = Directive::Kind::Wait;
+  stop.stop_signal = 0;
+  decoder.feed(encode(stop));
+  CHECK(std::holds_alternative<MalformedFrame>(decoder.next()));
+}
+
 TEST_CASE("link codec: bytes that are not UTF-8 are replaced, and nothing is thrown", "[rendezvous][unit]") {
   AgentState state = some_state();
   state.failures[0].stderr_tail = {"\xff\xfe"};
