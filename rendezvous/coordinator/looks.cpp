@@ -44,8 +44,9 @@ std::vector<Looks::Send> Looks::gone(AgentId agent) {
   for (auto entry = looks_.begin(); entry != looks_.end();) {
     Look& look = entry->second;
     const bool was_last = look.awaited.erase(agent) > 0 && look.awaited.empty();
-    if (was_last && look.asker != agent) sends.push_back(end(std::move(look)));
-    entry = was_last || look.asker == agent ? looks_.erase(entry) : std::next(entry);
+    const bool is_askers = look.asker == agent;
+    if (was_last && !is_askers) sends.push_back(end(std::move(look)));
+    entry = was_last || is_askers ? looks_.erase(entry) : std::next(entry);
   }
   return sends;
 }

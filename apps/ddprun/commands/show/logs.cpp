@@ -31,7 +31,7 @@ constexpr std::chrono::seconds kAskAgain{1};  // whether there is a new round
 // One stream of one worker, as its file has it.
 class LogFile {
  public:
-  LogFile(std::string path, std::string prefix)
+  LogFile(const std::string& path, std::string prefix)
       : prefix_(std::move(prefix)), file_(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW)) {}
 
   bool is_there() const { return static_cast<bool>(file_); }
