@@ -139,3 +139,30 @@ TEST_CASE("interop nodes: a PyTorch job with kept memory on two hosts comes to t
   CHECK(count(out, "rank 0 begins life 2 at step 0: \n") == 0);  // it went on
   CHECK(hosts.all_gone());
 }
+
+TEST_CASE("interop nodes: a host that replaces a lost one trains on with the other's model and optimizer",
+          "[interop]") {
+  const Hosts hosts(3);
+  const auto start = [&](int host, int rank) {
+    const Words options = static_job(2) + Words{"--node_rank=" + std::to_string(rank), "--nproc_per_node=1",
+                                                "--preload=torch", "--keep-memory", "--max-restarts=3"};
+    const Words trains = {KEPT_TRAINER, "adam", "300", "0", "7"};
+    return std::make_unique<Process>(hosts.on(host, Words{DDPRUN_BINARY} + options + trains), with_package());
+  };
+  const auto node0 = start(0, 0), lost = start(1, 1);
+  node0->wait_for("rank 0 has done 5 steps");
+  ::kill(lost->pid(), SIGKILL);
+  CHECK(lost->all_gone());
+  const auto replacement = start(2, 1);
+  const Result here = node0->wait(), there = replacement->wait();
+  CAPTURE(here.out, here.err, there.out, there.err);
+  CHECK(here.code == 0);
+  CHECK(there.code == 0);
+  CHECK(count(there.out, "with the tensors and the record of rank 0 on another node") == 1);
+  CHECK(count(there.out, "rank 1 begins life 1 at step 0") == 0);
+  // "rank 1 ends with STATE CHANCE OWN": after an update the state is equal on all ranks.
+  REQUIRE(trained(here.out).size() == 1);
+  REQUIRE(trained(there.out).size() == 1);
+  CHECK(trained(here.out)[0].substr(17, 16) == trained(there.out)[0].substr(17, 16));
+  CHECK(hosts.all_gone());
+}
