@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <csignal>
-#include <iterator>
 #include <utility>
 
 #include "launcher/report/failure_hint.hpp"
@@ -290,7 +289,8 @@ void AgentCore::on_stop(const DirectiveArrived& event) {
   }
   if (!may_stop() || (is_revoked && directive.survivors_stay)) return;
   if (config_.job.max_nodes > 1) act(LogLine{"stopping: " + directive.reason});
-  exiting_when_told_.insert(event.exiting.begin(), event.exiting.end());
+  const std::vector<int> exiting = not_told(event.exiting);
+  exiting_when_told_.insert(exiting.begin(), exiting.end());
   if (state_.failures.empty()) workers_exiting_ = exiting_when_told_;
   if (directive.survivors_stay && may_revoke()) return revoke();
   if (directive.survivors_stay && workers_live()) act(LogLine{"no worker of this node can stay: none is in ddp::run"});
@@ -345,12 +345,21 @@ void AgentCore::on(const WorkerStays& event) {
   workers_.at(static_cast<std::size_t>(event.local_rank)).stays = event.stays;
 }
 
-// One may be quiet before this node is told that the round has failed, since the store tells the workers, too.
+// One may be quiet before this node learns that the round has failed, since the store tells the workers, too.
 void AgentCore::on(const WorkerQuiet& event) {
   Worker& worker = workers_.at(static_cast<std::size_t>(event.local_rank));
   if (worker.exited || !worker.stays || event.round != assigned_round_) return;  // late
   worker.quiet = true;
   if (phase_ == Phase::Revoking) await_quiet();
+}
+
+// Returns those of these workers that were not told to end, each by itself, since they cannot stay.
+std::vector<int> AgentCore::not_told(std::vector<int> local_ranks) const {
+  std::erase_if(local_ranks, [this](int local_rank) {
+    const auto index = static_cast<std::size_t>(local_rank);
+    return index < workers_.size() && workers_[index].told;
+  });
+  return local_ranks;
 }
 
 // Whether some worker can go on in another round. Those of a round that is only starting have not said so.
@@ -499,8 +508,8 @@ WorkerFailure& AgentCore::note_failure(int local_rank, rendezvous::WallTime time
   const bool by_itself = failure.already_exiting || exiting_when_told_.count(local_rank) != 0;
   failure.stopped_by_ddprun = was_told && !by_itself;  // mutant: own_doing
   if (first && !told_to_stop_) {
-    std::copy_if(exiting.begin(), exiting.end(), std::inserter(workers_exiting_, workers_exiting_.end()),
-                 [this](int other) { return !workers_[static_cast<std::size_t>(other)].told; });
+    const std::vector<int> others = not_told(exiting);
+    workers_exiting_.insert(others.begin(), others.end());
   }
   state_.failures.push_back(std::move(failure));
   return state_.failures.back();

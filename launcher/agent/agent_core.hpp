@@ -14,7 +14,7 @@
 // Survivors (--on-failure replace): a worker that has said that it can stay does not end with its round. It leaves the
 // round's groups, says that it is quiet, and goes on in the next round, in which new processes take the other places.
 // The order is the same on all nodes: revoke, wait until all are quiet, go. A worker that does not become quiet within
-// shutdown_timeout is killed; one that cannot stay is told to end; one that dies meanwhile is started anew.
+// shutdown_timeout is killed; one that cannot stay is told to end; one that dies meanwhile is started again.
 //
 // Lingering: processes that the workers left were asked to end. Those of a worker that was told to end have the rest of
 // its grace, those of one that ended by itself have kLeftoverGrace; a worker's leftovers are killed then even if other
@@ -297,6 +297,7 @@ class AgentCore {
   void await_quiet();
   void kill_late_survivors();
   bool may_stop() const;
+  std::vector<int> not_told(std::vector<int> local_ranks) const;
   bool may_revoke() const;
   StacksUse stacks_before(const rendezvous::Directive& stop) const;
   void stop(int signal, StacksUse stacks = StacksUse::NotTaken);

@@ -425,7 +425,8 @@ void Session::leave_round(const std::string& why) {
 
 void Session::rejoin() {
   if (!stays_) invalid_argument("this process has not said that it stays in the job");
-  std::string why = "this process leaves the round";
+  std::string why = ask_for_cause(std::chrono::milliseconds(0));
+  if (why.empty()) why = "this process leaves the round";
   while (true) {
     leave_round(why);
     const NextRound next = survival_->await_next_round(why);

@@ -153,7 +153,7 @@ void declare(Declaration& d, GivenOptions& given) {
           "Maximum number of restarts after failures; each restarts all workers of the job.")
       .check(kCount);
   d.value("on-failure", given.on_failure, "restart|replace",
-          "What a restart does with the workers that live: restart ends them, and starts all workers anew; replace "
+          "What a restart does with the workers that live: restart ends them, and starts all workers again; replace "
           "keeps those that can go on (ddp::run of libddp), and starts only the others. replace is for jobs of a fixed "
           "number of nodes.")
       .check(one_of({"restart", "replace"}))

@@ -106,7 +106,7 @@ void run(Session& session, const RunState& state, Body body) {
     try {
       detail::take_state_of_survivor(session.world(), state, place);
       body();
-      session.world().barrier();  // whoever is done waits for those that may still need its state
+      session.world().barrier();  // a rank that is done waits: others may still need its state
       break;
     } catch (const Error& error) {
       if (stays == 0 || error.status() != Status::PeerLost) throw;

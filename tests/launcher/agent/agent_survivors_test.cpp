@@ -155,7 +155,7 @@ TEST_CASE("agent survivors: a worker that does not become quiet in time is kille
   }
 }
 
-TEST_CASE("agent survivors: one that dies while it is quiet is started anew", "[launcher][unit]") {
+TEST_CASE("agent survivors: one that dies while it is quiet is started again", "[launcher][unit]") {
   Node node;
   node.exit(1, {.signal = SIGKILL});
   node.stop(1, true);
