@@ -94,8 +94,14 @@ class Agent {
                 .awaited = [this] { driver_.handle(SuccessorsAwaited{}); },
                 .forgone = [this] { driver_.handle(SuccessorsForgone{}); },
                 .arrived = [this](int local_rank) { driver_.handle(SuccessorArrived{local_rank}); },
-                .stays = [this](int local_rank, bool stays) { driver_.handle(WorkerStays{local_rank, stays}); },
-                .quiet = [this](int local_rank, int round) { driver_.handle(WorkerQuiet{local_rank, round}); },
+                .stays =
+                    [this](int local_rank, bool stays) {
+                      driver_.handle(WorkerStays{local_rank, stays});
+                    },
+                .quiet =
+                    [this](int local_rank, int round) {
+                      driver_.handle(WorkerQuiet{local_rank, round});
+                    },
                 .look = [this](const std::string& what) { return looks_.begin(what); }}),
         looks_(io_, incarnation_,
                {.view = [this] { return local_.view(); },

@@ -32,7 +32,7 @@ class LocalService {
     std::function<std::vector<WorkerView>()> workers;  // those that run: rank and pid
     std::function<std::vector<StackHelper::Worker>()> stack_workers;
     std::function<int(const std::string& incarnation)> call_memory;  // see RoundProcesses::give_call_memory()
-    std::function<std::string()> log_folder;           // with workers' output; empty: it is in no files
+    std::function<std::string()> log_folder;                         // with workers' output; empty: it is in no files
     std::function<std::optional<int>(const std::string& incarnation)> local_rank_of;
     // What workers say about successors, see agent_client.hpp.
     std::function<void()> awaited, forgone;
