@@ -16,8 +16,14 @@
 //                                                         With "parts":N the others are N, of memory whose shadows have
 //                                                         the parts of the tensors, in their order
 //                                                      {...,"kept":1,"wait":1}: ask again in a moment
-//     {"version":1,"ask":"trace","incarnation":"..."}  -> {"version":1}, and the descriptor of memory to record in: see
-//                                                         traced_operations.hpp. Without --trace: an error
+//     {"version":1,"ask":"calls","incarnation":"...","layout":...}
+//                                                      -> {"version":1}, and the descriptor of memory in which the
+//                                                         worker notes its calls (operation_records.hpp); none if it
+//                                                         has it, or if `layout` is not kOperationRecordsVersion
+//     {"version":1,"ask":"kept","incarnation":"...","name":"..."}
+//                                                      -> {"version":1,"local_rank":0}, and the descriptor, for reading
+//                                                         only, of what an earlier process of this worker has kept
+//                                                         under the name, if there is something
 //     {"version":1,"ask":"stacks"}                     -> {"version":1}, and the end of a pipe: what each worker does
 //                                                         here, as launcher/stacks/stack_json.hpp shows it
 //     {"version":1,"ask":"job"}                        -> {"version":1}, and the end of a pipe: the state of the whole
@@ -40,6 +46,15 @@
 //                                                         cannot repeat
 //     {"version":1,"ask":"group","incarnation":"..."}  -> {"version":1}, and the descriptor of the group's memory
 //     {"version":1,"ask":"arrived","incarnation":"..."}   from a successor that has taken its place
+//
+// And about survivors (ddprun --on-failure replace):
+//
+//     {"version":1,"ask":"stay","incarnation":"...","stays":1}
+//                                                      -> {"version":1,"stays":1}: when another worker fails, this one
+//                                                         leaves its groups and waits for the next round; 0 in the
+//                                                         answer if it cannot be had, in the question if no longer
+//     {"version":1,"ask":"quiet","incarnation":"...","round":3}
+//                                                         it has left the groups of this round of the page
 //     anything else                                    -> {"version":1,"error":"..."}
 #pragma once
 

@@ -59,7 +59,12 @@ class SharedFacts {
   std::array<std::atomic<std::uint64_t>, kWords> words_;
 };
 
-enum class NodePhase : std::uint32_t { Idle = 0, Running = 1, Stopping = 2 };
+enum class NodePhase : std::uint32_t {
+  Idle = 0,
+  Running = 1,
+  Stopping = 2,
+  Revoked = 3,  // the round is over: workers that can stay leave its groups, say "quiet", and wait for the next round
+};
 
 // What the agent shows. Worker i of the node has rank base_rank + i.
 struct NodeFacts {

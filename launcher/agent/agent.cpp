@@ -91,17 +91,24 @@ class Agent {
         processes_(io_, config, host_, inherited_limits, guarded, core_.state(), out_,
                    [this](const AgentEvent& event) { on_process(event); }),
         update_timer_(io_),
-        local_(
-            io_, config, host_, incarnation_, guarded, out_.log,
-            {.workers = [this] { return processes_.running_workers(); },
-             .log_folder = [this] { return config_.logs.writes_logs() ? out_.attempts.root() : std::string(); },
-             .local_rank_of = [this](const std::string& id) { return processes_.local_rank_of(id); },
-             .awaited = [this] { driver_.handle(SuccessorsAwaited{}); },
-             .forgone = [this] { driver_.handle(SuccessorsForgone{}); },
-             .arrived = [this](int local_rank) { driver_.handle(SuccessorArrived{local_rank}); },
-             .trace_memory =
-                 [this](int local_rank) { return trace_ ? trace_->memory_for(local_rank) : rendezvous::Descriptor(); },
-             .look = [this](const std::string& what) { return looks_.begin(what); }}),
+        local_(io_, config, host_, incarnation_, guarded, out_.log,
+               {.workers = [this] { return processes_.running_workers(); },
+                .stack_workers = [this] { return processes_.workers_with_stacks(); },
+                .call_memory = [this](const std::string& id) { return give_call_memory(id); },
+                .log_folder = [this] { return config_.logs.writes_logs() ? out_.attempts.root() : std::string(); },
+                .local_rank_of = [this](const std::string& id) { return processes_.local_rank_of(id); },
+                .awaited = [this] { driver_.handle(SuccessorsAwaited{}); },
+                .forgone = [this] { driver_.handle(SuccessorsForgone{}); },
+                .arrived = [this](int local_rank) { driver_.handle(SuccessorArrived{local_rank}); },
+                .stays =
+                    [this](int local_rank, bool stays) {
+                      driver_.handle(WorkerStays{local_rank, stays});
+                    },
+                .quiet =
+                    [this](int local_rank, int round) {
+                      driver_.handle(WorkerQuiet{local_rank, round});
+                    },
+                .look = [this](const std::string& what) { return looks_.begin(what); }}),
         looks_(io_, incarnation_,
                {.view = [this] { return local_.view(); },
                 .workers = [this] { return processes_.workers_with_stacks(); },
@@ -157,6 +164,14 @@ class Agent {
     if (signal == SIGCONT) return driver_.handle(Resume{});
     if (signal == SIGWINCH) out_.output.resize();
     if (signal == SIGUSR1 || signal == SIGUSR2 || signal == SIGWINCH) processes_.pass_on(signal);
+  }
+
+  // Returns the memory in which a worker records its calls, to be sent to it; -1 if it gets none.
+  int give_call_memory(const std::string& incarnation) {
+    const rendezvous::Descriptor* const memory = processes_.give_call_memory(incarnation);
+    if (memory == nullptr) return -1;
+    if (trace_) trace_->read_from(*processes_.local_rank_of(incarnation), *memory);
+    return memory->get();
   }
 
   void on_process(AgentEvent event) {
@@ -286,19 +301,33 @@ class Agent {
   // ---- Actions ----
 
   void carry_out(const StartWorkers& action) {
-    out_.log.set_round(core_.state().round);
-    rendezvous::Assignment assignment = action.assignment;
-    if (assignment.master_addr.empty()) assignment.master_addr = master_addr_;
     deadman_.await_keeper();
     stacks_.clear();
+    processes_.start(begin_round(action.assignment), local_.socket());
+  }
+
+  void carry_out(const StartMissing& action) {
+    processes_.start_missing(begin_round(action.assignment), action.local_ranks);
+    hang_watch_.begin();
+  }
+
+  rendezvous::Assignment begin_round(rendezvous::Assignment assignment) {
+    out_.log.set_round(core_.state().round);
+    if (assignment.master_addr.empty()) assignment.master_addr = master_addr_;
     looks_.forget_volunteered();
     rounds_.begin(core_.state().round, assignment.restart_count,
                   std::to_string(config_.workers) + " of " + std::to_string(assignment.world_size) +
                       " workers are here, from rank " + std::to_string(assignment.base_rank));
     base_rank_ = assignment.base_rank;
     local_.begin_round(core_.state(), assignment);
-    processes_.start(std::move(assignment), local_.socket());
+    return assignment;
   }
+
+  void carry_out(const RevokeRound&) {
+    hang_watch_.end();
+    local_.revoke();
+  }
+  void carry_out(const EndWorker& action) { processes_.stop_worker(action.local_rank); }
 
   void carry_out(const StartSuccessor& action) {
     const std::string what = local_.begin_succession(action.local_rank);
@@ -311,10 +340,11 @@ class Agent {
   // Where their stacks are wanted, they are taken first.
   void carry_out(const SignalWorkers& action) {
     end_diagnosis();
+    local_.show_stop();
     const int signal = action.signal;
     const auto stop = [this, signal] { stop_after_updates(signal, std::chrono::steady_clock::now() + kUpdateWithin); };
-    const auto workers = action.stacks == StacksUse::NotTaken ? std::vector<StackHelper::RankAndPid>()
-                                                              : processes_.workers_with_stacks();
+    const auto workers =
+        action.stacks == StacksUse::NotTaken ? std::vector<StackHelper::Worker>() : processes_.workers_with_stacks();
     if (workers.empty()) return stop();
     const bool is_logged = action.stacks == StacksUse::Logged;
     stack_helper_.take(workers, config_.stacks_within, [this, stop, is_logged](std::vector<WorkerStacks> stacks) {

@@ -271,21 +271,30 @@ void AgentCore::on(const DirectiveArrived& event) {
       decision_until_.reset();
       if (directive.round > state_.round) {  // a round this node never started
         begin_round(directive.round);
-        if (phase_ == Phase::Idle) report();  // mutant: never_started
+        if (phase_ == Phase::Idle || phase_ == Phase::Quiet) report();  // mutant: never_started
       }
       next_.reset();
-      if (directive.stop_signal == SIGKILL) {
-        if (may_kill()) kill();
-      } else if (phase_ == Phase::Starting || phase_ == Phase::Running) {
-        if (config_.job.max_nodes > 1) act(LogLine{"stopping: " + directive.reason});
-        exiting_when_told_.insert(event.exiting.begin(), event.exiting.end());
-        if (state_.failures.empty()) workers_exiting_ = exiting_when_told_;
-        stop(directive.stop_signal, stacks_before(directive));
-      }
-      break;
+      return on_stop(event);
     case Directive::Kind::Exit:
       return on_exit(directive);
   }
+}
+
+void AgentCore::on_stop(const DirectiveArrived& event) {
+  const Directive& directive = event.directive;
+  const bool is_revoked = phase_ == Phase::Revoking || phase_ == Phase::Quiet;
+  if (directive.stop_signal == SIGKILL) {
+    if (may_kill()) kill();
+    return;
+  }
+  if (!may_stop() || (is_revoked && directive.survivors_stay)) return;
+  if (config_.job.max_nodes > 1) act(LogLine{"stopping: " + directive.reason});
+  const std::vector<int> exiting = not_told(event.exiting);
+  exiting_when_told_.insert(exiting.begin(), exiting.end());
+  if (state_.failures.empty()) workers_exiting_ = exiting_when_told_;
+  if (directive.survivors_stay && may_revoke()) return revoke();
+  if (directive.survivors_stay && workers_live()) act(LogLine{"no worker of this node can stay: none is in ddp::run"});
+  stop(directive.stop_signal, stacks_before(directive));
 }
 
 void AgentCore::on_exit(Directive exit) {
@@ -297,7 +306,7 @@ void AgentCore::on_exit(Directive exit) {
   }
   if (phase_ == Phase::Idle) return leave(exit);
   exit_ = exit;  // workers first
-  if (phase_ == Phase::Starting || phase_ == Phase::Running) stop(SIGTERM);
+  if (may_stop()) stop(SIGTERM);
 }
 
 // ---- Workers ----
@@ -312,6 +321,7 @@ void AgentCore::begin_round(int round) {
 }
 
 void AgentCore::run(const Directive& directive) {
+  if (phase_ == Phase::Quiet) return run_with_survivors(directive);
   if (phase_ != Phase::Idle) {  // the coordinator takes it for idle; it gets a report once that is true
     next_ = directive;
     if (phase_ == Phase::Starting || phase_ == Phase::Running) stop(SIGTERM);
@@ -327,6 +337,110 @@ void AgentCore::run(const Directive& directive) {
   state_.phase = WorkersPhase::Running;
   phase_ = Phase::Starting;
   act(StartWorkers{assignment_});
+}
+
+// ---- Survivors ----
+
+void AgentCore::on(const WorkerStays& event) {
+  workers_.at(static_cast<std::size_t>(event.local_rank)).stays = event.stays;
+}
+
+// One may be quiet before this node learns that the round has failed, since the store tells the workers, too.
+void AgentCore::on(const WorkerQuiet& event) {
+  Worker& worker = workers_.at(static_cast<std::size_t>(event.local_rank));
+  if (worker.exited || !worker.stays || event.round != assigned_round_) return;  // late
+  worker.quiet = true;
+  if (phase_ == Phase::Revoking) await_quiet();
+}
+
+// Returns those of these workers that were not told to end, each by itself, since they cannot stay.
+std::vector<int> AgentCore::not_told(std::vector<int> local_ranks) const {
+  std::erase_if(local_ranks, [this](int local_rank) {
+    const auto index = static_cast<std::size_t>(local_rank);
+    return index < workers_.size() && workers_[index].told;
+  });
+  return local_ranks;
+}
+
+// Whether some worker can go on in another round. Those of a round that is only starting have not said so.
+bool AgentCore::may_revoke() const {
+  return phase_ == Phase::Running &&
+         std::any_of(workers_.begin(), workers_.end(), [](const Worker& w) { return !w.exited && w.stays; });
+}
+
+void AgentCore::revoke() {
+  phase_ = Phase::Revoking;
+  state_.phase = WorkersPhase::Stopping;
+  deadline_ = now_ + config_.shutdown_timeout;
+  if (suspended_) act(ResumeWorkers{});
+  act(RevokeRound{});
+  std::string ended;
+  for (std::size_t i = 0; i < workers_.size(); ++i) {
+    Worker& worker = workers_[i];
+    if (worker.exited || worker.stays || failure_of(static_cast<int>(i)) != nullptr) continue;
+    worker.told = true;
+    ended += (ended.empty() ? "" : ", ") + std::to_string(assignment_.base_rank + static_cast<int>(i));
+    act(EndWorker{static_cast<int>(i)});
+  }
+  if (!ended.empty()) act(LogLine{"cannot stay, and is restarted: rank " + ended + " (it is not in ddp::run)"});
+  await_quiet();
+}
+
+// Goes on once each worker is reaped or quiet.
+void AgentCore::await_quiet() {
+  const bool all_are = std::all_of(workers_.begin(), workers_.end(),
+                                   [](const Worker& w) { return w.exited || w.quiet; });  // mutant: all_quiet
+  if (!all_are) return;
+  if (!workers_live()) return await_leftovers();
+  phase_ = Phase::Quiet;
+  deadline_.reset();
+  workers_exiting_.clear();
+  exiting_when_told_.clear();
+  state_.phase = WorkersPhase::Quiet;
+  report();  // mutant: quiet_report
+  if (next_) run(*std::exchange(next_, std::nullopt));
+}
+
+// Kills workers that have not become quiet in time.
+void AgentCore::kill_late_survivors() {
+  bool any_is_stuck = false;
+  for (std::size_t i = 0; i < workers_.size(); ++i) {
+    Worker& worker = workers_[i];
+    if (worker.exited || worker.quiet) continue;
+    any_is_stuck = any_is_stuck || worker.killed;
+    if (std::exchange(worker.killed, true)) continue;
+    act(LogLine{"rank " + std::to_string(assignment_.base_rank + static_cast<int>(i)) + " did not " +
+                (worker.stays ? "leave its groups" : "end") + " within " + in_seconds(config_.shutdown_timeout) +
+                " (--shutdown-timeout): killing it"});
+    worker.told = true;
+    act(KillWorker{static_cast<int>(i)});  // mutant: late_survivor
+  }
+  deadline_ = now_ + kUnkillableAfter;
+  if (any_is_stuck) kill();
+}
+
+void AgentCore::run_with_survivors(const Directive& directive) {
+  if (lost_after_.count() > 0 && now_ >= lease_until()) return skip_round(directive);
+  assignment_ = directive.assignment;
+  assigned_round_ = directive.round;
+  begin_round(directive.round);
+  StartMissing start{assignment_, {}};
+  for (std::size_t i = 0; i < workers_.size(); ++i) {
+    if (workers_[i].exited) {
+      workers_[i] = {};
+      start.local_ranks.push_back(static_cast<int>(i));
+    }
+    workers_[i].quiet = false;  // mutant: quiet_no_more
+  }
+  const auto stay = workers_.size() - start.local_ranks.size();
+  act(LogLine{directive.reason + "; " + std::to_string(stay) + " of " + std::to_string(workers_.size()) +
+              " workers of this node stay"});
+  phase_ = Phase::Running;
+  state_.phase = WorkersPhase::Running;
+  workers_started_ = now_;
+  told_to_stop_ = false;
+  act(std::move(start));
+  report();
 }
 
 // Lets a round pass whose directive lay unread because this process was stopped: the coordinator may have gone on
@@ -389,10 +503,14 @@ WorkerFailure& AgentCore::note_failure(int local_rank, rendezvous::WallTime time
   WorkerFailure failure = failure_at(local_rank, workers_.at(static_cast<std::size_t>(local_rank)).pid, time);
   // Whose doing it is. In a round that is being stopped a death is ddprun's doing, unless the worker was exiting
   // before.
-  failure.already_exiting = (first && !told_to_stop_) || workers_exiting_.count(local_rank) != 0;
+  const bool was_told = told_to_stop_ || workers_[static_cast<std::size_t>(local_rank)].told;
+  failure.already_exiting = (first && !was_told) || workers_exiting_.count(local_rank) != 0;
   const bool by_itself = failure.already_exiting || exiting_when_told_.count(local_rank) != 0;
-  failure.stopped_by_ddprun = told_to_stop_ && !by_itself;  // mutant: own_doing
-  if (first && !told_to_stop_) workers_exiting_.insert(exiting.begin(), exiting.end());
+  failure.stopped_by_ddprun = was_told && !by_itself;  // mutant: own_doing
+  if (first && !told_to_stop_) {
+    const std::vector<int> others = not_told(exiting);
+    workers_exiting_.insert(others.begin(), others.end());
+  }
   state_.failures.push_back(std::move(failure));
   return state_.failures.back();
 }
@@ -426,7 +544,10 @@ void AgentCore::on(const WorkerExited& event) {
   worker.exited = true;
   if (phase_ == Phase::Idle || phase_ == Phase::Left) return;  // this node had given up on it
   worker.success = event.status.success() && is_news;          // a worker that was reported as dying has failed
-  if (!worker.success) {
+  // In a round that this node has not begun it has no ranks.
+  const bool is_of_round = state_.round == assigned_round_;
+  if (!worker.success && !is_of_round) note_killed();
+  if (!worker.success && is_of_round) {
     if (is_news) failure = &note_failure(event.local_rank, event.time, event.exiting);
     if (!event.status.success() && !worker.succession) set_status(*failure, event.status);
     if (!event.message.empty()) failure->message = event.message;
@@ -439,7 +560,9 @@ void AgentCore::on(const WorkerExited& event) {
   }
   if (!workers_live()) {
     await_leftovers();
-  } else if (!worker.success && is_news && phase_ == Phase::Running) {
+  } else if (phase_ == Phase::Revoking) {
+    await_quiet();
+  } else if (!worker.success && is_news && (phase_ == Phase::Running || phase_ == Phase::Quiet)) {
     report();  // the coordinator decides for all nodes at once
   }
 }
@@ -615,7 +738,7 @@ void AgentCore::on(const StopSignal& event) {
 void AgentCore::decide_alone() {
   decision_until_.reset();
   const int signal = users_signal_;
-  if (phase_ == Phase::Starting || phase_ == Phase::Running) stop(signal);
+  if (may_stop()) stop(signal);
   end(128 + signal, rendezvous::signal_name(signal) + " received");  // mutant: signal_code
 }
 
@@ -658,7 +781,7 @@ void AgentCore::end(int exit_code, std::string reason) {
   if (own != state_.failures.end()) exit.reason += "; before that, " + describe(*own);
   if (phase_ == Phase::Idle) return leave(exit);  // mutant: workers_first
   if (!exit_) exit_ = exit;
-  if (phase_ == Phase::Starting || phase_ == Phase::Running) stop(SIGTERM);
+  if (may_stop()) stop(SIGTERM);
 }
 
 // Stacks cost the next round time, so they are taken only if there is none, or if they are what explains the failure.
@@ -719,6 +842,9 @@ void AgentCore::escalate() {
                   ": killing them"});
       kill();
       break;
+    case Phase::Revoking:
+      kill_late_survivors();
+      break;
     case Phase::Killing:
     case Phase::Clearing:
       for (const Worker& worker : workers_) {
@@ -732,6 +858,7 @@ void AgentCore::escalate() {
     case Phase::Idle:
     case Phase::Starting:
     case Phase::Running:
+    case Phase::Quiet:
     case Phase::Left:
       deadline_.reset();
       break;
@@ -752,7 +879,13 @@ void AgentCore::leave(Directive directive) {
 // Returns whether there may be processes of the round that were not killed yet.
 bool AgentCore::may_kill() const {
   const bool may_linger = phase_ == Phase::Lingering;  // mutant: lingering
-  return phase_ == Phase::Starting || phase_ == Phase::Running || phase_ == Phase::Stopping || may_linger;
+  return may_stop() || phase_ == Phase::Stopping || may_linger;
+}
+
+// Returns whether there may be workers that were not told to end yet.
+bool AgentCore::may_stop() const {
+  const bool may_survive = phase_ == Phase::Revoking || phase_ == Phase::Quiet;  // mutant: survivors_end
+  return phase_ == Phase::Starting || phase_ == Phase::Running || may_survive;
 }
 
 bool AgentCore::workers_live() const {

@@ -9,13 +9,20 @@
 //                             └──────────────────────AllGone──────────────────────────────────▲
 //     Idle ──Exit──▶ Leave; in any other phase Exit stops the workers first
 //
+//     Running ──Stop, survivors stay──▶ Revoking ──all that live are quiet──▶ Quiet ──Run──▶ Running
+//
+// Survivors (--on-failure replace): a worker that has said that it can stay does not end with its round. It leaves the
+// round's groups, says that it is quiet, and goes on in the next round, in which new processes take the other places.
+// The order is the same on all nodes: revoke, wait until all are quiet, go. A worker that does not become quiet within
+// shutdown_timeout is killed; one that cannot stay is told to end; one that dies meanwhile is started again.
+//
 // Lingering: processes that the workers left were asked to end. Those of a worker that was told to end have the rest of
 // its grace, those of one that ended by itself have kLeftoverGrace; a worker's leftovers are killed then even if other
 // workers still run.
 //
 // Invariants: workers run only in the newest round that a directive has named; Idle is reported only when every process
-// of the round, descendants included, is reaped or was found to be unkillable; a worker that dies after this node asked
-// it to end is never reported as a cause.
+// of the round, descendants included, is reaped or was found to be unkillable, and Quiet only when each worker is
+// reaped or quiet; a worker that dies after this node asked it to end is never reported as a cause.
 //
 // A successor is a new process that takes the place of one worker that was killed by a signal, while the others run on
 // and do not notice (--keep-memory on one node). It is started if the driver says that it can be, nothing else has
@@ -140,7 +147,16 @@ struct SuccessorArrived {
 };
 struct SuccessorsAwaited {};  // the start is over: workers of this round may have successors from now on
 struct SuccessorsForgone {};  // and never (again) in this round
-struct WorkerWords {          // what a dead worker left, known once its streams are drained
+// What workers say about survival. It stays as long as it has not said otherwise.
+struct WorkerStays {
+  int local_rank = 0;
+  bool stays = false;
+};
+struct WorkerQuiet {  // it has left the groups of this round, and waits for the next
+  int local_rank = 0;
+  int round = 0;
+};
+struct WorkerWords {  // what a dead worker left, known once its streams are drained
   std::string message = {};
   std::vector<std::string> stderr_tail = {};
   std::string error_record = {};
@@ -161,14 +177,25 @@ struct Suspend {};  // Ctrl-Z on the user's terminal
 struct Resume {};
 struct GuardianGone {};
 struct Tick {};
-using AgentEvent = std::variant<LinkUp, LinkDown, LinkFailed, LinkRefused, BeatArrived, DirectiveArrived,
-                                WorkersStarted, SpawnFailed, NeverStarted, WorkerDying, WorkerExited, SuccessorStarted,
-                                SuccessorNeverStarted, SuccessorArrived, SuccessorsAwaited, SuccessorsForgone, AllGone,
-                                StopSignal, Suspend, Resume, GuardianGone, Tick, HangFound>;
+using AgentEvent =
+    std::variant<LinkUp, LinkDown, LinkFailed, LinkRefused, BeatArrived, DirectiveArrived, WorkersStarted, SpawnFailed,
+                 NeverStarted, WorkerDying, WorkerExited, SuccessorStarted, SuccessorNeverStarted, SuccessorArrived,
+                 SuccessorsAwaited, SuccessorsForgone, WorkerStays, WorkerQuiet, AllGone, StopSignal, Suspend, Resume,
+                 GuardianGone, Tick, HangFound>;
 
 // ---- actions ----
 struct StartWorkers {
   rendezvous::Assignment assignment;
+};
+// The round begins with the workers that have stayed, and a new process in each of these places. Answered for each by
+// SuccessorStarted or SuccessorNeverStarted.
+struct StartMissing {
+  rendezvous::Assignment assignment;
+  std::vector<int> local_ranks;
+};
+struct RevokeRound {};  // show the workers that they are to leave the groups of this round
+struct EndWorker {      // SIGTERM to one worker and its process group
+  int local_rank = 0;
 };
 struct StartSuccessor {  // the worker has exited, and what it has left is to be killed
   int local_rank = 0;
@@ -208,13 +235,13 @@ struct Leave {
   rendezvous::Directive directive;  // why
   std::vector<int> unkillable;
 };
-using AgentAction = std::variant<StartWorkers, StartSuccessor, KillWorker, SignalWorkers, SuspendWorkers, ResumeWorkers,
-                                 KillDescendants, KillLeftovers, ClearDescendants, SendReport, SendHeartbeat,
-                                 SetDeadman, Reconnect, LogLine, Leave>;
+using AgentAction = std::variant<StartWorkers, StartMissing, RevokeRound, EndWorker, StartSuccessor, KillWorker,
+                                 SignalWorkers, SuspendWorkers, ResumeWorkers, KillDescendants, KillLeftovers,
+                                 ClearDescendants, SendReport, SendHeartbeat, SetDeadman, Reconnect, LogLine, Leave>;
 
 class AgentCore {
  public:
-  enum class Phase { Idle, Starting, Running, Stopping, Lingering, Killing, Clearing, Left };
+  enum class Phase { Idle, Starting, Running, Stopping, Lingering, Killing, Clearing, Left, Revoking, Quiet };
 
   explicit AgentCore(AgentConfig config);
 
@@ -241,6 +268,8 @@ class AgentCore {
   void on(const SuccessorArrived& event);
   void on(const SuccessorsAwaited& event);
   void on(const SuccessorsForgone& event);
+  void on(const WorkerStays& event);
+  void on(const WorkerQuiet& event);
   void on(const AllGone& event);
   void on(const StopSignal& event);
   void on(const HangFound& event);
@@ -250,6 +279,7 @@ class AgentCore {
   void on(const Tick& event);
 
   std::string why_not_believed(const rendezvous::Directive& directive) const;
+  void on_stop(const DirectiveArrived& event);
   void on_exit(rendezvous::Directive exit);
   void begin_round(int round);
   void run(const rendezvous::Directive& directive);
@@ -262,6 +292,13 @@ class AgentCore {
   void note_killed_before();
   void watch_successors();
   void skip_round(const rendezvous::Directive& directive);
+  void run_with_survivors(const rendezvous::Directive& directive);
+  void revoke();
+  void await_quiet();
+  void kill_late_survivors();
+  bool may_stop() const;
+  std::vector<int> not_told(std::vector<int> local_ranks) const;
+  bool may_revoke() const;
   StacksUse stacks_before(const rendezvous::Directive& stop) const;
   void stop(int signal, StacksUse stacks = StacksUse::NotTaken);
   void kill();
@@ -300,6 +337,10 @@ class AgentCore {
     int pid = 0;
     bool exited = false;
     bool success = false;
+    bool stays = false;                             // it has said that it can go on in another round
+    bool quiet = false;                             // it has left its round's groups
+    bool told = false;                              // it alone was told to end
+    bool killed = false;                            // it alone was killed
     std::optional<TimePoint> leftovers_until = {};  // when what it left is killed, if that is to come
     std::chrono::milliseconds leftover_grace{0};    // the time that it has until then
     // While a successor is on its way: how the process before it died, and when and why this one will count as failed.

@@ -39,9 +39,9 @@ class JobLooks {
  public:
   struct Sources {
     std::function<AgentView()> view;
-    std::function<std::vector<StackHelper::RankAndPid>()> workers;  // those whose stacks can be taken
-    std::function<bool(const rendezvous::LookRequest&)> ask;        // the coordinator; false: it cannot be asked now
-    std::function<void(const rendezvous::LookAnswer&)> answer;      // the coordinator
+    std::function<std::vector<StackHelper::Worker>()> workers;  // those whose stacks can be taken
+    std::function<bool(const rendezvous::LookRequest&)> ask;    // the coordinator; false: it cannot be asked now
+    std::function<void(const rendezvous::LookAnswer&)> answer;  // the coordinator
     // Carries out an order about this node, such as "stop"; returns what is answered, as JSON. Empty: no such order.
     std::function<std::string(const std::string& order)> obey;
   };

@@ -13,6 +13,7 @@
 #include "rendezvous/agent_client.hpp"
 #include "rendezvous/base/error.hpp"
 #include "rendezvous/base/text.hpp"
+#include "rendezvous/operation_records.hpp"
 
 namespace ddp::launcher {
 namespace {
@@ -96,8 +97,19 @@ void LocalService::show(rendezvous::WorkersPhase phase) {
   const auto shown = phase == rendezvous::WorkersPhase::Idle      ? rendezvous::NodePhase::Idle
                      : phase == rendezvous::WorkersPhase::Running ? rendezvous::NodePhase::Running
                                                                   : rendezvous::NodePhase::Stopping;
-  if (shown == facts_.phase) return;
+  const bool is_revoked = facts_.phase == rendezvous::NodePhase::Revoked && shown == rendezvous::NodePhase::Stopping;
+  if (shown == facts_.phase || is_revoked) return;
   facts_.phase = shown;
+  if (page_) page_->show(facts_);
+}
+
+void LocalService::revoke() {
+  facts_.phase = rendezvous::NodePhase::Revoked;
+  if (page_) page_->show(facts_);
+}
+
+void LocalService::show_stop() {
+  facts_.phase = rendezvous::NodePhase::Stopping;
   if (page_) page_->show(facts_);
 }
 
@@ -150,12 +162,15 @@ AgentSocket::Answer LocalService::answer(rendezvous::DescriptorMessage& request)
   if (ask == "state") return {to_json(view())};
   if (ask == "stacks") return take_stacks();
   if (ask.starts_with("job")) return look(ask == "job" ? "state" : ask.substr(std::min(ask.size(), kOfJob.size())));
-  const std::set<std::string> of_workers = {"page", "keep", "await", "forgo", "group", "arrived", "trace"};
+  const std::set<std::string> of_workers = {"page",  "calls", "keep",    "kept", "await",
+                                            "forgo", "group", "arrived", "stay", "quiet"};
   if (of_workers.count(ask) == 0) return refusal("nothing can be asked by this name: " + ask);
   const auto local_rank = sources_.local_rank_of(text_of(*members, "incarnation"));
   if (!local_rank) return refusal("no worker of this round has this incarnation");
   if (ask == "keep") return hand_out(*local_rank, *members);
-  if (ask == "trace") return hand_out_trace_memory(*local_rank);
+  if (ask == "calls") return hand_out_call_memory(*members);
+  if (ask == "kept") return show_kept(*local_rank, text_of(*members, "name"));
+  if (ask == "stay" || ask == "quiet") return note_survivor(ask, *local_rank, *members);
   return answer_worker(ask, *local_rank, request);
 }
 
@@ -180,25 +195,36 @@ AgentSocket::Answer LocalService::answer_worker(const std::string& ask, int loca
   return {answer.str()};
 }
 
-AgentSocket::Answer LocalService::hand_out_trace_memory(int local_rank) const {
+AgentSocket::Answer LocalService::note_survivor(const std::string& ask, int local_rank, const JsonMembers& request) {
+  JsonObject answer;
+  answer.number("version", kAgentSocketVersion);
+  if (ask == "quiet") {
+    sources_.quiet(local_rank, static_cast<int>(number_of(request, "round").value_or(0)));
+    return {answer.str()};
+  }
+  const bool stays = config_.job.survivors_stay && number_of(request, "stays") == 1;
+  sources_.stays(local_rank, stays);
+  return {answer.number("stays", stays ? 1 : 0).str()};
+}
+
+AgentSocket::Answer LocalService::take_stacks() {
+  const auto workers = sources_.stack_workers();
+  if (workers.empty()) return refusal("it has no workers here now");
   try {
-    rendezvous::Descriptor memory = sources_.trace_memory(local_rank);
-    if (!memory) return refusal("this job is not traced");
     AgentSocket::Answer answer{JsonObject().number("version", kAgentSocketVersion).str()};
-    answer.own.push_back(std::move(memory));
+    answer.own.push_back(stack_helper_.start(workers, kStacksWithin));
     return answer;
   } catch (const rendezvous::Error& error) {
     return refusal(error.what());
   }
 }
 
-AgentSocket::Answer LocalService::take_stacks() {
-  std::vector<StackHelper::RankAndPid> workers;
-  for (const WorkerView& worker : sources_.workers()) workers.emplace_back(worker.rank, worker.pid);
-  if (workers.empty()) return refusal("it has no workers here now");
+AgentSocket::Answer LocalService::hand_out_call_memory(const JsonMembers& request) {
+  AgentSocket::Answer answer{JsonObject().number("version", kAgentSocketVersion).str()};
+  if (number_of(request, "layout") != static_cast<std::int64_t>(rendezvous::kOperationRecordsVersion)) return answer;
   try {
-    AgentSocket::Answer answer{JsonObject().number("version", kAgentSocketVersion).str()};
-    answer.own.push_back(stack_helper_.start(workers, kStacksWithin));
+    const int memory = sources_.call_memory(text_of(request, "incarnation"));
+    if (memory >= 0) answer.descriptors.push_back(memory);
     return answer;
   } catch (const rendezvous::Error& error) {
     return refusal(error.what());
@@ -244,6 +270,13 @@ AgentSocket::Answer LocalService::hand_out(int local_rank, const JsonMembers& re
   if (!memory.parts.empty()) answer.number("parts", static_cast<std::int64_t>(memory.parts.size()));
   descriptors.insert(descriptors.end(), memory.parts.begin(), memory.parts.end());
   return {answer.str(), std::move(descriptors)};
+}
+
+AgentSocket::Answer LocalService::show_kept(int local_rank, const std::string& name) const {
+  JsonObject answer;
+  const int memory = kept_ ? kept_->find(local_rank, name) : -1;
+  answer.number("version", kAgentSocketVersion).number("local_rank", local_rank);
+  return {answer.str(), memory >= 0 ? std::vector<int>{memory} : std::vector<int>()};
 }
 
 std::int64_t LocalService::step_at(int rank) const {

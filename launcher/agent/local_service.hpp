@@ -30,13 +30,16 @@ class LocalService {
  public:
   struct Sources {
     std::function<std::vector<WorkerView>()> workers;  // those that run: rank and pid
-    std::function<std::string()> log_folder;           // with workers' output; empty: it is in no files
+    std::function<std::vector<StackHelper::Worker>()> stack_workers;
+    std::function<int(const std::string& incarnation)> call_memory;  // -1: none
+    std::function<std::string()> log_folder;                         // with workers' output; empty: it is in no files
     std::function<std::optional<int>(const std::string& incarnation)> local_rank_of;
     // What workers say about successors, see agent_client.hpp.
     std::function<void()> awaited, forgone;
     std::function<void(int local_rank)> arrived;
-    // Memory in which a worker records what it does, see rendezvous/traced_operations.hpp; none: it is not traced.
-    std::function<rendezvous::Descriptor(int local_rank)> trace_memory;
+    // What workers say about survival.
+    std::function<void(int local_rank, bool stays)> stays;
+    std::function<void(int local_rank, int round)> quiet;
     std::function<rendezvous::Descriptor(const std::string& what)> look;  // at the whole job, see JobLooks
   };
 
@@ -51,6 +54,10 @@ class LocalService {
   // The workers of this round are about to start.
   void begin_round(const rendezvous::AgentState& state, const rendezvous::Assignment& assignment);
   void show(rendezvous::WorkersPhase phase);
+  // Workers that can stay are to leave the groups of this round.
+  void revoke();
+  // No worker stays, although the round was revoked.
+  void show_stop();
   // Returns whether a new process can take the place of a worker that was killed, while the others run on.
   bool may_be_succeeded(int local_rank) const;
   // One is about to start. Returns a sentence for the log about what it does.
@@ -67,9 +74,11 @@ class LocalService {
   AgentSocket::Answer answer(rendezvous::DescriptorMessage& request);
   AgentSocket::Answer take_stacks();
   AgentSocket::Answer look(const std::string& what);
-  AgentSocket::Answer hand_out_trace_memory(int local_rank) const;
   AgentSocket::Answer answer_worker(const std::string& ask, int local_rank, rendezvous::DescriptorMessage& request);
+  AgentSocket::Answer hand_out_call_memory(const JsonMembers& request);
+  AgentSocket::Answer note_survivor(const std::string& ask, int local_rank, const JsonMembers& request);
   AgentSocket::Answer hand_out(int local_rank, const JsonMembers& request);
+  AgentSocket::Answer show_kept(int local_rank, const std::string& name) const;
   void plan_kept_memory(const rendezvous::Assignment& assignment);
 
   const LaunchConfig& config_;

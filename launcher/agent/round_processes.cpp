@@ -210,7 +210,7 @@ WorkerCommand RoundProcesses::prepare_process(int local_rank, bool stdin_is_term
   const StreamOwner owner = {config_.role, host_, local_rank, worker.rank, config_.workers, folder};
   const auto open_stream = [&](Console console) {
     StreamRoute route = route_stream(config_.logs, owner, console);
-    route.goes_on = start.is_successor;
+    route.goes_on = worker.pid_before != 0;
     return start.files->emplace_back(out_.output.open_stream(route)).get();
   };
   command.stdin_fd = config_.stdin_reader.reads(worker.rank, stdin_is_terminal) ? STDIN_FILENO : -1;
@@ -260,7 +260,26 @@ void RoundProcesses::on_workers_started(Spawned spawned) {
 
 // ---- Successors ----
 
-void RoundProcesses::start_successor(int local_rank) {
+void RoundProcesses::start_successor(int local_rank) { start_in_place(local_rank, true); }
+
+void RoundProcesses::start_missing(rendezvous::Assignment assignment, const std::vector<int>& local_ranks) {
+  assignment_ = std::move(assignment);
+  out_.events.round(assignment_);
+  last_round_ = {};
+  for (Worker& worker : workers_) {
+    worker.rank = assignment_.base_rank + local_rank_of(worker);
+    last_round_.ranks.push_back(worker.rank);
+  }
+  for (const int local_rank : local_ranks) {
+    Worker& worker = workers_[static_cast<std::size_t>(local_rank)];
+    worker.round = state_.round;
+    worker.error_file = out_.attempts.error_file(state_.round - 1, local_rank);
+    start_in_place(local_rank, false);
+  }
+}
+
+// A process of a worker that is reaped is followed by another one.
+void RoundProcesses::start_in_place(int local_rank, bool is_successor) {
   Worker& worker = workers_[static_cast<std::size_t>(local_rank)];
   // What the dead process has left would hold its group's memory, and the names that it had.
   worker.leftovers_killed = true;
@@ -271,11 +290,12 @@ void RoundProcesses::start_successor(int local_rank) {
   worker.incarnation_before = worker.incarnation;
   worker.expired_timers.clear();
   worker.spawned.reset();
+  worker.calls.reset();
   if (!worker.error_file.empty()) unlink(worker.error_file.c_str());
   try {
     PendingSuccessor pending{.local_rank = local_rank};
     pending.command = prepare_process(local_rank, isatty(STDIN_FILENO) != 0,
-                                      {worker.round, assignment_, agent_socket_, &pending.files, true});
+                                      {worker.round, assignment_, agent_socket_, &pending.files, is_successor});
     out_.output.begin_round();
     successors_.push_back(std::move(pending));
   } catch (const Error& error) {
@@ -316,6 +336,14 @@ void RoundProcesses::on_successor_started(int local_rank, Spawned spawned) {
   handle_(SuccessorStarted{local_rank, worker.pid});
   const auto ends = std::exchange(early_ends_, {});
   if (const auto end = ends.find(worker.pid); end != ends.end()) on_worker_exit(worker, end->second);
+}
+
+void RoundProcesses::stop_worker(int local_rank) {
+  const Worker& worker = workers_[static_cast<std::size_t>(local_rank)];
+  if (!worker.is_there()) return;
+  ::kill(-worker.pid, SIGCONT);
+  if (::kill(-worker.pid, SIGTERM) != 0) ::kill(worker.pid, SIGTERM);
+  asked_groups_.insert(worker.pid);
 }
 
 void RoundProcesses::kill_worker(int local_rank) {
@@ -432,12 +460,20 @@ std::vector<WorkerView> RoundProcesses::running_workers() const {
   return running;
 }
 
-std::vector<StackHelper::RankAndPid> RoundProcesses::workers_with_stacks() const {
-  std::vector<StackHelper::RankAndPid> found;
+std::vector<StackHelper::Worker> RoundProcesses::workers_with_stacks() const {
+  std::vector<StackHelper::Worker> found;
   for (const Worker& worker : workers_) {
-    if (worker.is_there() && !is_exiting(worker.pid)) found.emplace_back(worker.rank, worker.pid);
+    if (!worker.is_there() || is_exiting(worker.pid)) continue;
+    found.push_back({worker.rank, worker.pid, worker.calls ? worker.calls->read() : std::vector<GroupCalls>()});
   }
   return found;
+}
+
+const Descriptor* RoundProcesses::give_call_memory(const std::string& incarnation) {
+  const auto local_rank = local_rank_of(incarnation);
+  if (!local_rank) return nullptr;
+  Worker& worker = workers_[static_cast<std::size_t>(*local_rank)];
+  return worker.calls ? nullptr : &worker.calls.emplace().descriptor();
 }
 
 std::optional<int> RoundProcesses::local_rank_of(const std::string& incarnation) const {

@@ -30,6 +30,7 @@
 #include "launcher/agent/node_output.hpp"
 #include "launcher/config/launch_config.hpp"
 #include "launcher/config/worker_environment.hpp"
+#include "launcher/diagnosis/call_memory.hpp"
 #include "launcher/diagnosis/stack_helper.hpp"
 #include "launcher/diagnosis/store_search.hpp"
 #include "launcher/local/agent_state.hpp"
@@ -64,6 +65,11 @@ class RoundProcesses {
   // Starts another process in the place of a worker that was reaped, while the others run on, and kills what the worker
   // has left. Answers SuccessorStarted or SuccessorNeverStarted.
   void start_successor(int local_rank);
+  // Begins a round with the workers that live, and starts another process in each of these places, the processes of
+  // which are reaped. What those have left is killed. Answers as start_successor(), for each.
+  void start_missing(rendezvous::Assignment assignment, const std::vector<int>& local_ranks);
+  // Asks one worker to end, with its process group.
+  void stop_worker(int local_rank);
   // Kills one worker with its process group.
   void kill_worker(int local_rank);
 
@@ -91,7 +97,10 @@ class RoundProcesses {
   // Returns the workers that have started and are not reaped.
   std::vector<WorkerView> running_workers() const;
   // Returns those of them that are not exiting.
-  std::vector<StackHelper::RankAndPid> workers_with_stacks() const;
+  std::vector<StackHelper::Worker> workers_with_stacks() const;
+  // Returns memory for the calls of the worker with this incarnation, once, so that its descendants do not get it, too.
+  // Returns null if there is no such worker, or it has the memory. Throws rendezvous::Error.
+  const Descriptor* give_call_memory(const std::string& incarnation);
   // Returns the local rank of the worker that was started with this incarnation; nothing if none was, in this round.
   std::optional<int> local_rank_of(const std::string& incarnation) const;
 
@@ -115,7 +124,8 @@ class RoundProcesses {
     // The process that had this place before, if one was replaced in this round; what it left is killed.
     pid_t pid_before = 0;
     std::string incarnation_before{};
-    std::optional<Spawned> spawned{};  // the process alone; none: it was started with the others
+    std::optional<Spawned> spawned{};   // the process alone; none: it was started with the others
+    std::optional<CallMemory> calls{};  // if it has asked for it
 
     bool is_there() const { return pid != 0 && !reaped; }
   };
@@ -156,6 +166,7 @@ class RoundProcesses {
   void prepare_workers();
   WorkerCommand prepare_worker(int local_rank, bool stdin_is_terminal);
   WorkerCommand prepare_process(int local_rank, bool stdin_is_terminal, const StartPlace& place);
+  void start_in_place(int local_rank, bool is_successor);
   void fork_successors();
   void on_successor_started(int local_rank, Spawned spawned);
   void filter_lines(int attempt);

@@ -71,10 +71,14 @@ void TraceFeed::note(const rendezvous::Directive& directive) {
 }
 
 void TraceFeed::note(const AgentAction& action) {
-  if (const auto* start = std::get_if<StartWorkers>(&action)) {
-    base_rank_ = start->assignment.base_rank;
+  const auto* const all = std::get_if<StartWorkers>(&action);
+  const auto* const missing = std::get_if<StartMissing>(&action);
+  if (all != nullptr || missing != nullptr) {
+    const rendezvous::Assignment& assignment = all != nullptr ? all->assignment : missing->assignment;
+    base_rank_ = assignment.base_rank;
     told_.clear();
-    trace_.begin_round(state_.round, state_.epoch, start->assignment);
+    if (missing != nullptr) trace_.end_round();  // some workers of it live on
+    trace_.begin_round(state_.round, state_.epoch, assignment);
   } else if (const auto* report = std::get_if<SendReport>(&action)) {
     // The coordinator takes in the parts once all nodes have left.
     if (report->state.left && !coordinates_) trace_.finish(kForOwnPart);

@@ -29,7 +29,9 @@ class TraceFeed {
   // The coordinator has answered with its clock. Returns whether it is to be asked again at once.
   bool round_trip(const rendezvous::ClockReading& answer);
   // Throws rendezvous::Error.
-  rendezvous::Descriptor memory_for(int local_rank) { return trace_.memory_for(base_rank_ + local_rank); }
+  void read_from(int local_rank, const rendezvous::Descriptor& memory) {
+    trace_.read_from(base_rank_ + local_rank, memory);
+  }
 
  private:
   void on(const WorkersStarted& event);

@@ -60,13 +60,15 @@ void HangWatch::look() {
   Signs signs;
   signs.output = sources_.output();
   const auto workers = sources_.workers();
-  for (const auto& [rank, pid] : workers) signs.workers.push_back({rank, sources_.step_at(rank), written_by(pid)});
+  for (const StackHelper::Worker& worker : workers) {
+    signs.workers.push_back({worker.rank, sources_.step_at(worker.rank), written_by(worker.pid)});
+  }
   const bool stood_still = core_.has_told();
   core_.see(Clock::now(), signs);
   if (stood_still && !core_.has_told()) callbacks_.goes_on();
   if (!core_.wants_stacks()) return wait();
   activity_.clear();
-  for (const auto& [rank, pid] : workers) activity_[rank] = activity_of(pid);
+  for (const StackHelper::Worker& worker : workers) activity_[worker.rank] = activity_of(worker.pid);
   helper_.take(workers, kProofWithin, [this](const std::vector<WorkerStacks>& stacks) { prove(stacks); });
 }
 

@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
+#include "launcher/diagnosis/culprit.hpp"
 #include "launcher/diagnosis/hang_core.hpp"
 #include "launcher/diagnosis/stack_helper.hpp"
-#include "launcher/stacks/culprit.hpp"
 #include "launcher/stacks/stack.hpp"
 #include "rendezvous/net/asio.hpp"
 
@@ -27,9 +27,9 @@ struct Hang {
 class HangWatch {
  public:
   struct Sources {
-    std::function<std::vector<StackHelper::RankAndPid>()> workers;  // those that run
-    std::function<std::int64_t(int rank)> step_at;                  // as in WorkerSigns
-    std::function<std::uint64_t()> output;                          // as in Signs
+    std::function<std::vector<StackHelper::Worker>()> workers;  // those that run
+    std::function<std::int64_t(int rank)> step_at;              // as in WorkerSigns
+    std::function<std::uint64_t()> output;                      // as in Signs
   };
   struct Callbacks {
     std::function<void(const Hang&)> stands_still;  // once, until they go on

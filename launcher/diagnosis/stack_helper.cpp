@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <sstream>
+#include <utility>
 
 #include "launcher/stacks/stack_json.hpp"
 #include "launcher/stacks/take_stacks.hpp"
@@ -35,12 +37,18 @@ std::vector<std::string> environment_of_helper() {
 
 int run_stack_helper(const std::vector<std::string>& arguments) {
   const auto within = rendezvous::parse_number<int>(arguments.empty() ? "" : arguments[0]);
-  std::vector<StackHelper::RankAndPid> workers;
+  std::vector<std::pair<int, pid_t>> workers;
+  std::vector<std::vector<GroupCalls>> calls;
   for (std::size_t i = 1; i < arguments.size(); ++i) {
-    const std::size_t colon = arguments[i].find(':');
-    const auto rank = rendezvous::parse_number<int>(arguments[i].substr(0, colon));
-    const auto pid = rendezvous::parse_number<pid_t>(arguments[i].substr(std::min(colon, arguments[i].size() - 1) + 1));
-    if (rank && pid) workers.emplace_back(*rank, *pid);
+    std::istringstream argument(arguments[i]);
+    std::string rank, pid, json;
+    std::getline(std::getline(argument, rank, ':'), pid, ':');
+    std::getline(argument, json);
+    const auto rank_number = rendezvous::parse_number<int>(rank);
+    const auto pid_number = rendezvous::parse_number<pid_t>(pid);
+    if (!rank_number || !pid_number) continue;
+    workers.emplace_back(*rank_number, *pid_number);
+    calls.push_back(calls_from_json(json).value_or(std::vector<GroupCalls>()));
   }
   if (!within || workers.empty()) {
     fprintf(stderr, "%s is a part of ddprun, which starts it; `ddprun stacks` shows stacks\n", kStackHelperName);
@@ -48,17 +56,21 @@ int run_stack_helper(const std::vector<std::string>& arguments) {
   }
   const std::chrono::milliseconds time(*within);
   alarm(static_cast<unsigned>(std::chrono::ceil<std::chrono::seconds>(time).count()) + kOverdueSeconds);
-  const auto stacks = take_stacks(workers, find_stack_tools(workers.front().second), time);
+  auto stacks = take_stacks(workers, find_stack_tools(workers.front().second), time);
+  for (std::size_t i = 0; i < stacks.size(); ++i) stacks[i].calls = std::move(calls[i]);
   fputs(stacks_json(stacks).c_str(), stdout);
   return fflush(stdout) == 0 ? 0 : 1;
 }
 
-rendezvous::Descriptor StackHelper::start(const std::vector<RankAndPid>& workers, std::chrono::milliseconds within) {
+rendezvous::Descriptor StackHelper::start(const std::vector<Worker>& workers, std::chrono::milliseconds within) {
   rendezvous::Pipe pipe = rendezvous::make_pipe("for stacks");
   WorkerCommand command;
   command.path = kSelf;
   command.arguments = {kStackHelperName, std::to_string(for_tools(within).count())};
-  for (const auto& [rank, pid] : workers) command.arguments.push_back(std::to_string(rank) + ":" + std::to_string(pid));
+  for (const Worker& worker : workers) {
+    command.arguments.push_back(std::to_string(worker.rank) + ":" + std::to_string(worker.pid) + ":" +
+                                calls_json(worker.calls));
+  }
   command.environment = environment_of_helper();
   command.stdout_fd = pipe.write_end.get();
   command.stderr_fd = STDERR_FILENO;
@@ -78,7 +90,7 @@ struct StackHelper::Taking {
   char buffer[16384] = {};
 };
 
-void StackHelper::take(const std::vector<RankAndPid>& workers, std::chrono::milliseconds within, Done done) {
+void StackHelper::take(const std::vector<Worker>& workers, std::chrono::milliseconds within, Done done) {
   const auto taking = now_ = std::make_shared<Taking>(io_);
   taking->done = std::move(done);
   try {

@@ -17,6 +17,10 @@ const char* name_of(Guilt guilt) {
       return "ended";
     case Guilt::Stopped:
       return "stopped";
+    case Guilt::Awaited:
+      return "awaited";
+    case Guilt::Deadlock:
+      return "deadlock";
     case Guilt::Outside:
       return "outside";
     case Guilt::Fewest:

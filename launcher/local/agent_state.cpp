@@ -17,6 +17,7 @@ const char* name_of(rendezvous::NodePhase phase) {
       return "idle";
     case rendezvous::NodePhase::Running:
       return "running";
+    case rendezvous::NodePhase::Revoked:
     case rendezvous::NodePhase::Stopping:
       return "stopping";
   }

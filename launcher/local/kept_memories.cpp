@@ -99,7 +99,8 @@ std::vector<std::string> KeptMemories::begin_round(int base_rank, int world_size
     kept.plan = rendezvous::plan_recovery(facts, base_rank, world_size);
     lines.push_back("kept memory \"" + name +
                     "\": " + (kept.plan.usable() ? "" : "not used, so that the program starts from its checkpoint: ") +
-                    kept.plan.reason);
+                    kept.plan.reason +
+                    (world_size > workers_ ? " (on this node; ranks compare what all nodes have)" : ""));
   }
   return lines;
 }
@@ -171,6 +172,13 @@ std::variant<KeptMemories::Handed, std::string> KeptMemories::hand_out(int local
   } catch (const rendezvous::Error& error) {
     return error.what();
   }
+}
+
+int KeptMemories::find(int local_rank, const std::string& name) const {
+  const auto found = kept_.find(name);
+  if (found == kept_.end()) return -1;
+  const auto& memory = found->second.slots[static_cast<std::size_t>(local_rank)].memory;
+  return memory ? memory->for_reading() : -1;
 }
 
 // Says what the plan has for a worker, unless memory that it takes its tensors from was replaced in this round.

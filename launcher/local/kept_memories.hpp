@@ -42,6 +42,9 @@ class KeptMemories {
   // Returns the worker's memory of this name, made if there is none of this size, or why there is none.
   std::variant<Handed, std::string> hand_out(int local_rank, const std::string& name, std::int64_t bytes);
 
+  // Returns a descriptor for reading of what a worker's processes have kept under this name; -1: nothing.
+  int find(int local_rank, const std::string& name) const;
+
   // Returns whether a new process can go on where a worker was killed, with all other workers as they are. A worker
   // that keeps two memories cannot be succeeded.
   bool may_be_succeeded(int local_rank) const;

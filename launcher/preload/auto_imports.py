@@ -13,12 +13,12 @@ from pkgutil import get_importer
 # scikit-learn 1.9, accelerate 1.15. Not in the list are lightning and torchmetrics, which read
 # LOCAL_RANK, wandb and timm, which make a temporary folder, polars, which starts threads, and jax.
 KNOWN_SAFE = {
-    "PIL", "accelerate", "cv2", "datasets", "einops", "evaluate", "h5py", "huggingface_hub", "hydra", "matplotlib",
-    "numpy", "omegaconf", "pandas", "peft", "pyarrow", "regex", "requests", "safetensors", "scipy", "sentencepiece",
+    "PIL", "accelerate", "cv2", "datasets", "ddprun", "einops", "evaluate", "h5py", "huggingface_hub", "hydra",
+    "matplotlib", "numpy", "omegaconf", "pandas", "peft", "pyarrow", "regex", "requests", "safetensors", "scipy", "sentencepiece",
     "sklearn", "tiktoken", "tokenizers", "torch", "torchvision", "tqdm", "transformers", "webdataset", "yaml"}
-# Modules that a package imports at its first use. An optimizer or DistributedDataParallel imports
-# torch._dynamo, which takes as long as PyTorch itself.
-IMPORTED_LATER = {"torch": "torch._dynamo"}
+# Modules that packages import at their first use, for programs that import all of these. An optimizer
+# or DistributedDataParallel imports torch._dynamo, which takes as long as PyTorch itself.
+IMPORTED_LATER = {("torch",): ["torch._dynamo"], ("torch", "ddprun"): ["ddprun.torch", "ddprun.recovery"]}
 
 
 def imports_of(source):
@@ -125,9 +125,10 @@ def modules_for(words):
         look_at_all(sources_of_program(words))
     except (ImportError, OSError, SyntaxError, ValueError):
         pass
-    for module, later in IMPORTED_LATER.items():
-        if any(name.partition(".")[0] == module for name, _ in chosen):
-            chosen.append((later, []))
+    packages = {name.partition(".")[0] for name, _ in chosen}
+    for needed, later in IMPORTED_LATER.items():
+        if packages.issuperset(needed):
+            chosen.extend((name, []) for name in later)
     return chosen
 
 

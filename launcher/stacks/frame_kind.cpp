@@ -13,10 +13,15 @@ bool is_of_libddp(const Frame& frame) {
          frame.function.starts_with("ddp_");
 }
 
+// Its Python half, which need not be an installed package.
+bool is_of_ddprun(const Frame& frame) {
+  return contains(frame.file, "/ddprun/torch/") || contains(frame.file, "/ddprun/recovery/");
+}
+
 }  // namespace
 
 bool is_users(const Frame& frame) {
-  if (frame.file.starts_with('<')) return false;  // "<frozen runpy>"
+  if (frame.file.starts_with('<') || is_of_ddprun(frame)) return false;  // '<': "<frozen runpy>"
   return !contains(frame.file, "/site-packages/") && !contains(frame.file, "/dist-packages/") &&
          !contains(frame.file, "/lib/python3.");
 }
@@ -31,6 +36,7 @@ bool is_programs(const Frame& frame) {
 
 bool is_distributed(const Frame& frame) {
   if (contains(frame.file, "/torch/distributed/")) return frame.function != "wrapper";
+  if (is_of_ddprun(frame)) return true;
   for (const char* begins : {"c10d::", "gloo::", "nccl"}) {
     if (frame.function.starts_with(begins)) return true;
   }

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a process is doing: the stacks of its threads.
+// What a process is doing: the stacks of its threads, and the calls of libddp that it is in.
 #pragma once
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -27,11 +28,36 @@ struct ThreadStack {
   std::vector<Frame> native;  // with Python frames: only what the innermost of them has called
 };
 
+// A collective or a message that has not ended.
+struct CallUnderWay {
+  static constexpr int kNoPeer = -2, kAnyPeer = -1;
+
+  std::string operation;          // "all_reduce", "recv"
+  std::uint64_t sequence = 0;     // counts the collectives of its group, or the messages
+  std::uint64_t bytes = 0;        // this rank's part
+  int peer = kNoPeer;             // of a message: a rank of the group
+  std::int64_t milliseconds = 0;  // since it was called
+
+  bool operator==(const CallUnderWay&) const = default;
+};
+
+// What a worker of libddp has called in one group.
+struct GroupCalls {
+  std::string group;                         // its name
+  int rank = 0, size = 0;                    // the worker's rank in the group
+  std::uint64_t collectives = 0;             // sequence number of the newest collective
+  std::string newest = {};                   // its name
+  std::vector<CallUnderWay> under_way = {};  // the oldest first
+
+  bool operator==(const GroupCalls&) const = default;
+};
+
 struct WorkerStacks {
   int rank = 0;
   pid_t pid = 0;
-  std::vector<ThreadStack> threads;  // the main thread first; empty if the process has ended
-  std::vector<std::string> missing;  // what could not be read, and why
+  std::vector<ThreadStack> threads;    // the main thread first; empty if the process has ended
+  std::vector<std::string> missing;    // what could not be read, and why
+  std::vector<GroupCalls> calls = {};  // of a worker of libddp
 };
 
 }  // namespace ddp::launcher

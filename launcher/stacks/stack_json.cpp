@@ -30,6 +30,34 @@ std::vector<Frame> frames_from(const json& list) {
   return frames;
 }
 
+std::string calls_under_way_json(const std::vector<CallUnderWay>& calls) {
+  std::string list;
+  for (const CallUnderWay& call : calls) {
+    JsonObject object;
+    object.text("operation", call.operation).number("sequence", static_cast<std::int64_t>(call.sequence));
+    object.number("bytes", static_cast<std::int64_t>(call.bytes)).number("milliseconds", call.milliseconds);
+    if (call.peer != CallUnderWay::kNoPeer) object.number("peer", call.peer);
+    list += (list.empty() ? "" : ",") + object.str();
+  }
+  return "[" + list + "]";
+}
+
+GroupCalls group_from(const json& object) {
+  GroupCalls group = {object.at("group"), object.at("rank"), object.at("size"), object.at("collectives"),
+                      object.at("newest")};
+  for (const json& call : object.at("under_way")) {
+    group.under_way.push_back({call.at("operation"), call.at("sequence"), call.at("bytes"),
+                               call.value("peer", CallUnderWay::kNoPeer), call.at("milliseconds")});
+  }
+  return group;
+}
+
+std::vector<GroupCalls> groups_from(const json& list) {
+  std::vector<GroupCalls> groups;
+  for (const json& group : list) groups.push_back(group_from(group));
+  return groups;
+}
+
 WorkerStacks worker_from(const json& object) {
   WorkerStacks worker;
   worker.rank = object.at("rank");
@@ -39,10 +67,34 @@ WorkerStacks worker_from(const json& object) {
     worker.threads.push_back({thread.at("id"), thread.at("name"), thread.at("kernel"), frames_from(thread.at("python")),
                               frames_from(thread.at("native"))});
   }
+  if (const auto calls = object.find("calls"); calls != object.end()) worker.calls = groups_from(*calls);
   return worker;
 }
 
 }  // namespace
+
+std::string calls_json(const std::vector<GroupCalls>& groups) {
+  std::string list;
+  for (const GroupCalls& group : groups) {
+    list += (list.empty() ? "" : ",") + JsonObject()
+                                            .text("group", group.group)
+                                            .number("rank", group.rank)
+                                            .number("size", group.size)
+                                            .number("collectives", static_cast<std::int64_t>(group.collectives))
+                                            .text("newest", group.newest)
+                                            .json("under_way", calls_under_way_json(group.under_way))
+                                            .str();
+  }
+  return "[" + list + "]";
+}
+
+std::optional<std::vector<GroupCalls>> calls_from_json(std::string_view text) {
+  try {
+    return groups_from(json::parse(text));
+  } catch (const json::exception&) {
+    return std::nullopt;
+  }
+}
 
 std::string stacks_json(const std::vector<WorkerStacks>& workers) {
   std::string list;
@@ -58,12 +110,11 @@ std::string stacks_json(const std::vector<WorkerStacks>& workers) {
                                                     .str();
     }
     for (const std::string& part : worker.missing) missing += (missing.empty() ? "" : ",") + quoted_json(part);
-    list += (list.empty() ? "" : ",") + JsonObject()
-                                            .number("rank", worker.rank)
-                                            .number("pid", worker.pid)
-                                            .json("missing", "[" + missing + "]")
-                                            .json("threads", "[" + threads + "]")
-                                            .str();
+    JsonObject object;
+    object.number("rank", worker.rank).number("pid", worker.pid);
+    object.json("missing", "[" + missing + "]").json("threads", "[" + threads + "]");
+    if (!worker.calls.empty()) object.json("calls", calls_json(worker.calls));
+    list += (list.empty() ? "" : ",") + object.str();
   }
   return "[" + list + "]";
 }

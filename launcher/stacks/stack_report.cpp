@@ -2,12 +2,14 @@
 #include "launcher/stacks/stack_report.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <iterator>
 #include <map>
 
 #include "launcher/stacks/frame_kind.hpp"
 #include "launcher/text/json_text.hpp"
 #include "launcher/text/ranges.hpp"
+#include "rendezvous/base/text.hpp"
 
 namespace ddp::launcher {
 namespace {
@@ -58,21 +60,55 @@ std::string lines_of_main_thread(const WorkerStacks& worker) {
 
 struct Entry {
   std::vector<int> ranks;
-  const WorkerStacks* first = nullptr;
+  std::vector<const WorkerStacks*> workers;
 };
 
+std::string describe_call(const CallUnderWay& call, const GroupCalls& group) {
+  std::string text = call.operation;
+  if (call.peer == CallUnderWay::kNoPeer) text += " #" + std::to_string(call.sequence);
+  if (call.peer >= 0) text += " (peer: rank " + std::to_string(call.peer) + ")";
+  text += " of group " + group.group;
+  return call.bytes > 0 ? text + ", " + rendezvous::describe_bytes(call.bytes) : text;
+}
+
+// Returns a line for each call of libddp that some of these workers are in.
+std::string describe_calls(const std::vector<const WorkerStacks*>& workers) {
+  struct Those {
+    std::vector<int> ranks;
+    std::int64_t milliseconds = 0;
+  };
+  std::map<std::string, Those> by_call;
+  for (const WorkerStacks* worker : workers) {
+    for (const GroupCalls& group : worker->calls) {
+      for (const CallUnderWay& call : group.under_way) {
+        Those& those = by_call[describe_call(call, group)];
+        those.ranks.push_back(worker->rank);
+        those.milliseconds = std::max(those.milliseconds, call.milliseconds);
+      }
+    }
+  }
+  std::string text;
+  for (const auto& [call, those] : by_call) {
+    const bool all = those.ranks.size() == workers.size();
+    text += "    libddp: " + (all ? "" : describe_ranks(those.ranks) + " in ") + call + ", for " +
+            rendezvous::to_string(std::chrono::milliseconds(those.milliseconds)) + "\n";
+  }
+  return text;
+}
+
 std::string describe_entry(const Entry& entry) {
+  const WorkerStacks& first = *entry.workers.front();
   std::string text = describe_ranks(entry.ranks) + ": ";
-  if (entry.first->threads.empty()) return text + entry.first->missing.front() + "\n";
-  const ThreadStack& main = entry.first->threads.front();
-  text += headline(main) + "\n" + describe_thread(main);
-  for (std::size_t i = 1; i < entry.first->threads.size(); ++i) {
-    const ThreadStack& thread = entry.first->threads[i];
+  if (first.threads.empty()) return text + first.missing.front() + "\n" + describe_calls(entry.workers);
+  const ThreadStack& main = first.threads.front();
+  text += headline(main) + "\n" + describe_calls(entry.workers) + describe_thread(main);
+  for (std::size_t i = 1; i < first.threads.size(); ++i) {
+    const ThreadStack& thread = first.threads[i];
     if (std::any_of(thread.python.begin(), thread.python.end(), is_users)) {
       text += "    thread " + thread.name + ": " + headline(thread) + "\n";
     }
   }
-  for (const std::string& missing : entry.first->missing) text += "    " + missing + "\n";
+  for (const std::string& missing : first.missing) text += "    " + missing + "\n";
   return text;
 }
 
@@ -104,7 +140,7 @@ std::string describe_stacks(const std::vector<WorkerStacks>& workers) {
   std::map<std::string, Entry> entries;
   for (const WorkerStacks& worker : workers) {
     Entry& entry = entries[lines_of_main_thread(worker)];
-    if (entry.first == nullptr) entry.first = &worker;
+    entry.workers.push_back(&worker);
     entry.ranks.push_back(worker.rank);
   }
   std::vector<Entry> sorted;

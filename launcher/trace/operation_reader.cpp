@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "launcher/trace/operation_reader.hpp"
 
-#include <fcntl.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -30,33 +29,20 @@ std::string text_of(const std::array<char, N>& name) {
 
 }  // namespace
 
-OperationReader::OperationReader()
-    : memory_(memfd_create("ddprun_trace", MFD_CLOEXEC | MFD_ALLOW_SEALING)), groups_(rendezvous::kTracedGroups) {
-  if (!memory_) memory_failed("memfd_create");
-  if (ftruncate(memory_.get(), static_cast<off_t>(rendezvous::kTraceBytes)) != 0) memory_failed("ftruncate");
-  if (fcntl(memory_.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
-    memory_failed("sealing its size");
-  }
-  void* const mapped = mmap(nullptr, rendezvous::kTraceBytes, PROT_READ | PROT_WRITE, MAP_SHARED, memory_.get(), 0);
+OperationReader::OperationReader(const rendezvous::Descriptor& memory) : groups_(rendezvous::kRecordedGroups) {
+  void* const mapped = mmap(nullptr, rendezvous::kOperationRecordsBytes, PROT_READ, MAP_SHARED, memory.get(), 0);
   if (mapped == MAP_FAILED) memory_failed("mmap");
-  header_ = static_cast<rendezvous::TraceHeader*>(mapped);
-  header_->version = rendezvous::kTraceVersion;
+  header_ = static_cast<const rendezvous::OperationRecordsHeader*>(mapped);
 }
 
-OperationReader::~OperationReader() { munmap(header_, rendezvous::kTraceBytes); }
-
-rendezvous::Descriptor OperationReader::memory_for_worker() const {
-  rendezvous::Descriptor copy(fcntl(memory_.get(), F_DUPFD_CLOEXEC, 0));
-  if (!copy) memory_failed("another descriptor");
-  return copy;
+OperationReader::~OperationReader() {
+  munmap(const_cast<rendezvous::OperationRecordsHeader*>(header_), rendezvous::kOperationRecordsBytes);
 }
 
 std::uint64_t OperationReader::groups_left_out() const { return header_->groups_left_out; }
 
 const OperationRecord& OperationReader::record(std::size_t index, std::uint64_t number) const {
-  const auto* const rings = reinterpret_cast<const std::byte*>(header_) + rendezvous::kTraceRingsAt;
-  const auto* const ring = reinterpret_cast<const OperationRecord*>(rings + index * rendezvous::kTraceRingBytes);
-  return ring[number % rendezvous::kTracedOperations];
+  return rendezvous::ring_of(header_, index)[number % records_];
 }
 
 void OperationReader::read_names() {
@@ -99,6 +85,7 @@ void OperationReader::read_group(std::size_t index, const Take& take, bool is_la
   Group& group = groups_[index];
   const std::uint64_t generation = header_->groups[index].generation.load(std::memory_order_acquire);
   if (generation % 2 != 0) return;  // another one is moving in
+  if (records_ == 0) records_ = std::clamp<std::uint64_t>(header_->records, 1, rendezvous::kMostRecords);
   if (generation != group.generation) {
     missed_ += group.running.size();
     group = {.generation = generation, .name = text_of(header_->groups[index].name), .next = 1, .running = {}};
@@ -117,12 +104,12 @@ void OperationReader::read_group(std::size_t index, const Take& take, bool is_la
     number = group.running.erase(number);
   }
   // No worker, whatever it writes meanwhile, keeps this from an end.
-  for (std::size_t i = 0; i < 2 * rendezvous::kTracedOperations; ++i) {
+  for (std::size_t i = 0; i < 2 * records_; ++i) {
     const Seen seen = copy(index, group.next, operation, found);
     if (seen == Seen::NotYet) return;
     if (seen == Seen::Overwritten) {
-      const std::uint64_t oldest = found - rendezvous::kTracedOperations + 1;
-      if (found < rendezvous::kTracedOperations || oldest <= group.next) return;  // just being written
+      const std::uint64_t oldest = found - records_ + 1;
+      if (found < records_ || oldest <= group.next) return;  // just being written
       missed_ += oldest - group.next;
       group.next = oldest;
       continue;
@@ -145,7 +132,9 @@ void OperationReader::read(const Take& take) {
 }
 
 void OperationReader::read_last(const Take& take) {
-  for (std::size_t i = 0; i < groups_.size(); ++i) read_group(i, take, true);
+  for (std::size_t i = 0; i < groups_.size(); ++i) {
+    if (header_->groups[i].generation != 0) read_group(i, take, true);
+  }
 }
 
 }  // namespace ddp::launcher

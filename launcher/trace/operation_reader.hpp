@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Reads what one worker of libddp records in the memory that it shares with its agent
-// (rendezvous/traced_operations.hpp). The worker never waits for it: records that were overwritten before they were
+// (rendezvous/operation_records.hpp). The worker never waits for it: records that were overwritten before they were
 // read are counted as missed. Nothing that the worker writes there is believed: names are cut, numbers are only shown.
 #pragma once
 
@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "rendezvous/base/descriptor.hpp"
-#include "rendezvous/traced_operations.hpp"
+#include "rendezvous/operation_records.hpp"
 
 namespace ddp::launcher {
 
@@ -29,14 +29,11 @@ class OperationReader {
  public:
   using Take = std::function<void(const TracedOperation&)>;
 
-  // Makes the memory. Throws rendezvous::Error.
-  OperationReader();
+  // Takes a descriptor of the memory. Throws rendezvous::Error.
+  explicit OperationReader(const rendezvous::Descriptor& memory);
   ~OperationReader();
   OperationReader(const OperationReader&) = delete;
   OperationReader& operator=(const OperationReader&) = delete;
-
-  // Returns a descriptor of the memory, to be sent to the worker. Throws rendezvous::Error.
-  rendezvous::Descriptor memory_for_worker() const;
 
   // Gives each operation that is over since the last call, those of a group in the order of their ends.
   void read(const Take& take);
@@ -61,8 +58,8 @@ class OperationReader {
   const std::string* name_of(const std::vector<std::string>& names, std::int32_t index) const;
   void read_names();
 
-  rendezvous::Descriptor memory_;
-  rendezvous::TraceHeader* header_ = nullptr;
+  const rendezvous::OperationRecordsHeader* header_ = nullptr;
+  std::uint64_t records_ = 0;  // in each ring; 0: the worker has written nothing yet
   std::vector<Group> groups_;
   std::vector<std::string> operations_, dtypes_;
   std::uint64_t missed_ = 0;

@@ -183,13 +183,11 @@ void Trace::note(const std::string& what) {
   thread_->post([at = trace_clock_ns(), what](Timeline& timeline) { timeline.note(at, what); });
 }
 
-rendezvous::Descriptor Trace::memory_for(int rank) {
-  auto reader = std::make_shared<OperationReader>();
-  rendezvous::Descriptor memory = reader->memory_for_worker();
+void Trace::read_from(int rank, const rendezvous::Descriptor& memory) {
+  auto reader = std::make_shared<OperationReader>(memory);
   thread_->post([at = trace_clock_ns(), rank, reader = std::move(reader)](Timeline& timeline) {
     timeline.add_reader(at, rank, reader);
   });
-  return memory;
 }
 
 void Trace::finish(milliseconds within) {

@@ -50,9 +50,8 @@ class Trace {
   // Something that concerns the node: why a round ends, a hang.
   void note(const std::string& what);
 
-  // Returns memory in which the worker of this rank is to record what it does, until worker_ended(). Throws
-  // rendezvous::Error. The descriptor is for sending, and of the caller's.
-  rendezvous::Descriptor memory_for(int rank);
+  // Reads what the worker of this rank records in this memory, until worker_ended(). Throws rendezvous::Error.
+  void read_from(int rank, const rendezvous::Descriptor& memory);
 
   // Ends the file, with what other nodes have written if this one coordinates. Nothing follows. A disk that takes
   // longer than this is left alone, and the log says so.

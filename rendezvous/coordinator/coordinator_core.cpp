@@ -255,6 +255,10 @@ std::string CoordinatorCore::why_refused(const AgentState& state) const {
     const auto backend = [](const JobShape& job) { return job.node_ranks_given ? "static" : "c10d"; };
     return differ("--rdzv-backend", backend(theirs), backend(ours));
   }
+  if (theirs.survivors_stay != ours.survivors_stay) {
+    const auto choice = [](const JobShape& job) { return job.survivors_stay ? "replace" : "restart"; };
+    return differ("--on-failure", choice(theirs), choice(ours));
+  }
   if (!state.epoch.empty() && state.epoch != config_.epoch) {
     return "the coordinator that this node served is gone, and another one has taken its place";
   }
@@ -501,6 +505,7 @@ void CoordinatorCore::advance() {
       }
       return;
     case Phase::Stopping:
+      if (roster_.quiet() > 0 && !survivors_stay()) return;   // they are told to end
       if (roster_.members() == roster_.idle()) after_stop();  // mutant: all_idle
       return;
   }
@@ -553,7 +558,7 @@ void CoordinatorCore::give_up_gathering() {
       exit.reason += "; nobody took its place within " + to_string(waited) + " (--rdzv-conf join_timeout)";
     }
   }
-  finish(exit);
+  end(exit);
 }
 
 // Returns the members of the next round by node rank. Members of the last round keep their rank. Newcomers take the
@@ -705,7 +710,7 @@ void CoordinatorCore::on(const StoreFailed& event) {
   if (job_.phase != Phase::Opening || event.round != job_.round) return;
   Directive exit = make(Directive::Kind::Exit, "round " + std::to_string(event.round) + " has no store: " + event.why);
   exit.exit_code = 1;
-  finish(exit);
+  end(exit);
 }
 
 void CoordinatorCore::stop_round(int signal, Stop stop) {
@@ -713,8 +718,8 @@ void CoordinatorCore::stop_round(int signal, Stop stop) {
   if (stop_.trigger == Trigger::Failure || stop_.trigger == Trigger::Loss) {
     actions_->push_back(PublishFailure{stop_.reason, stop_.dead});
   }
-  const bool nothing_runs = job_.phase == Phase::Gathering;
-  if (nothing_runs) stop_gathering();
+  const bool nothing_runs = job_.phase == Phase::Gathering && roster_.quiet() == 0;
+  if (job_.phase == Phase::Gathering) stop_gathering();
   job_.phase = Phase::Stopping;
   if (nothing_runs) return after_stop();
   send_stop(signal);
@@ -723,13 +728,21 @@ void CoordinatorCore::stop_round(int signal, Stop stop) {
 void CoordinatorCore::send_stop(int signal) {
   Directive directive = make(Directive::Kind::Stop, stop_.reason);
   directive.stop_signal = signal;
+  directive.survivors_stay = survivors_stay();
   directive.cause = stop_.cause;
   for (const Incarnation& seat : roster_.seats()) {
     if (!seat.empty()) send(roster_.at(seat), directive);
   }
 }
 
-// Decides how the job goes on when every process of the round is reaped, and all is known: error files and last lines
+// Whether workers that can go on in another round are to live, since there will most likely be one.
+bool CoordinatorCore::survivors_stay() const {
+  const bool is_failure = stop_.trigger == Trigger::Failure || stop_.trigger == Trigger::Loss;
+  const bool has_restarts = restarts_used() < config_.job.max_restarts;
+  return config_.job.survivors_stay && is_failure && has_restarts;
+}
+
+// Decides how the job goes on when no process of the round acts any more, and all is known: error files and last lines
 // have been read.
 void CoordinatorCore::after_stop() {
   Directive exit = make(Directive::Kind::Exit, stop_.reason);
@@ -744,7 +757,10 @@ void CoordinatorCore::after_stop() {
   const bool unkillable = std::any_of(roster_.nodes().begin(), roster_.nodes().end(), [](const auto& entry) {
     return entry.second.seat >= 0 && !entry.second.state.unkillable.empty();
   });
-  if (stop_.trigger == Trigger::Final) return finish(exit);
+  if (stop_.trigger == Trigger::Final) {
+    exit.cause = stop_.cause;
+    return finish(exit);
+  }
 
   std::optional<WorkerFailure> cause;
   if (stop_.trigger == Trigger::Failure) {
@@ -765,13 +781,13 @@ void CoordinatorCore::after_stop() {
       stop_.trigger == Trigger::Failure || (stop_.trigger == Trigger::Loss && !elastic());  // mutant: spends
   if (unkillable) {                                                                         // mutant: unkillable
     exit.reason += "; not restarted, since not all processes could be killed";
-    return finish(exit);
+    return end(exit);
   }
   if (cause && cause->never_ran) {
     exit.reason += "; not restarted, since the program cannot run there";
-    return finish(exit);
+    return end(exit);
   }
-  if (spends && restarts_used() >= config_.job.max_restarts) return finish(exit);  // mutant: last_restart
+  if (spends && restarts_used() >= config_.job.max_restarts) return end(exit);  // mutant: last_restart
   if (spends) {
     ++job_.restarts;  // mutant: count_restart
     // A restart prints no failure report, so the line has the worker's last message.
@@ -832,6 +848,15 @@ void CoordinatorCore::next_round(const std::string& why) {
 
 // ---- The end ----
 
+// Ends the job, workers that wait for another round first.
+void CoordinatorCore::end(const Directive& exit) {
+  if (roster_.quiet() == 0) return finish(exit);
+  stop_gathering();
+  job_.phase = Phase::Stopping;
+  stop_ = {.trigger = Trigger::Final, .reason = exit.reason, .exit_code = exit.exit_code, .cause = exit.cause};
+  send_stop(SIGTERM);  // mutant: quiet_end
+}
+
 void CoordinatorCore::finish(Directive exit) {
   job_.phase = Phase::Over;
   exit_ = std::move(exit);
@@ -883,7 +908,8 @@ void CoordinatorCore::send_waiting_message() {
   const Directive wait = make(Directive::Kind::Wait, "waiting for nodes: " + describe_missing() + "; " + how_long);
   for (const auto& [incarnation, node] : roster_.nodes()) {
     const bool was_told_to_stop =
-        node.state.phase != WorkersPhase::Idle;  // if its link breaks, it needs that directive again
+        node.state.phase == WorkersPhase::Running ||
+        node.state.phase == WorkersPhase::Stopping;  // if its link breaks, it needs that directive again
     if (!node.cut && !was_told_to_stop) send(node, wait);
   }
 }

@@ -9,8 +9,8 @@
 //         └───another round, all idle─────── Stopping ──no other round, all idle──▶ Over
 //
 // Invariants: the ranks of a round are exactly 0..world_size-1; a round is opened only when every node of the one
-// before is idle (all of its processes are reaped) or lost; there are at most max_restarts restarts; once Over, always
-// Over.
+// before is idle or lost; there are at most max_restarts restarts; once Over, always Over. A node is idle if each of
+// its processes is reaped or, where survivors stay (--on-failure replace), has left the round and waits for the next.
 //
 // A node is one agent process (an incarnation). It outlives its link: a link that breaks has kReconnectWindow to come
 // back, a link that falls silent has lost_after; then the node is lost. What follows from which event:
@@ -243,8 +243,10 @@ class CoordinatorCore {
   void open_round();
   void stop_round(int signal, Stop stop);
   void send_stop(int signal);
+  bool survivors_stay() const;
   void after_stop();
   void next_round(const std::string& why);
+  void end(const Directive& exit);
   void finish(Directive exit);
   void finish_shutdown();
   TimePoint awaited_until(const Node& node) const;

@@ -25,13 +25,22 @@ const Node* Roster::on_link(AgentId link) const {
 
 // ---- Counts ----
 
+namespace {
+
+// Whether no process of any round acts on the node. Workers that live wait for the next round.
+bool acts_no_more(const Node& node) {
+  return node.state.phase == WorkersPhase::Idle || node.state.phase == WorkersPhase::Quiet;  // mutant: acts_no_more
+}
+
+}  // namespace
+
 bool Roster::is_ready(const Node& node) const {
-  const bool is_clean = node.state.phase == WorkersPhase::Idle && node.state.unkillable.empty();
+  const bool is_clean = acts_no_more(node) && node.state.unkillable.empty();
   return is_clean && !node.cut && !node.leaving && node.holder.empty();
 }
 
 bool Roster::is_idle(const Node& node) const {
-  return node.state.phase == WorkersPhase::Idle && node.seat >= 0 && node.state.round == round_;
+  return acts_no_more(node) && node.seat >= 0 && node.state.round == round_;
 }
 
 void Roster::count(const Node& node, int sign) {
@@ -41,6 +50,7 @@ void Roster::count(const Node& node, int sign) {
   add(counts_.cut, node.cut.has_value());
   add(counts_.members, node.seat >= 0);
   add(counts_.idle, is_idle(node));
+  add(counts_.quiet, node.seat >= 0 && node.state.phase == WorkersPhase::Quiet);
   add(counts_.succeeded, has_succeeded(node));
   add(counts_.challengers, !node.holder.empty());
 }

@@ -86,11 +86,11 @@ class Roster {
   std::vector<Incarnation> challengers_of(const Incarnation& holder) const;
   std::vector<Expired> expired(TimePoint now) const;
 
-  // May take a seat in the next round: no process is left on it, its link is up, its node rank is its own.
+  // May take a seat in the next round: no process acts on it, its link is up, its node rank is its own.
   bool is_ready(const Node& node) const;
   // Is ready and not a member of the newest round.
   bool is_spare(const Node& node) const { return is_ready(node) && node.seat < 0; }
-  // Is a member of the newest round with no process left.
+  // Is a member of the newest round in which no process of it acts any more.
   bool is_idle(const Node& node) const;
   // Is idle, and all of its workers exited with code 0.
   bool has_succeeded(const Node& node) const { return is_idle(node) && node.state.succeeded; }
@@ -100,6 +100,8 @@ class Roster {
   int members() const { return counts_.members; }
   int succeeded() const { return counts_.succeeded; }
   int idle() const { return counts_.idle; }
+  // Returns the number of members with workers that wait for the next round.
+  int quiet() const { return counts_.quiet; }
   bool has_broken_link() const { return counts_.cut > 0; }
 
   // Adds a node that has made its first report, over this link.
@@ -122,7 +124,7 @@ class Roster {
 
  private:
   struct Counts {
-    int ready = 0, spares = 0, cut = 0, members = 0, idle = 0, succeeded = 0, challengers = 0;
+    int ready = 0, spares = 0, cut = 0, members = 0, idle = 0, quiet = 0, succeeded = 0, challengers = 0;
   };
 
   void count(const Node& node, int sign);

@@ -2,6 +2,8 @@
 #include "rendezvous/kept/kept_core.hpp"
 
 #include <algorithm>
+#include <numeric>
+#include <utility>
 
 namespace ddp::rendezvous {
 namespace {
@@ -24,15 +26,14 @@ KeptPlan nowhere(std::string why) {
   return plan;
 }
 
-// Returns why memory of these workers cannot belong together; empty: it can.
-std::string why_not_together(const Workers& workers, int base_rank, int world_size) {
+// Returns why memory of these workers, which are to have these ranks, cannot belong together; empty: it can.
+std::string why_not_together(const Workers& workers, const std::vector<int>& ranks, int world_size) {
   for (std::size_t i = 0; i < workers.size(); ++i) {
     const KeptFacts& worker = workers[i];
-    const std::int64_t rank = base_rank + static_cast<int>(i);
-    if (!worker.is_there) return "rank " + std::to_string(rank) + " has kept nothing";
-    if (worker.rank != rank || worker.world_size != world_size) {
-      return "the memory of rank " + std::to_string(rank) + " of " + std::to_string(world_size) + " was kept by rank " +
-             std::to_string(worker.rank) + " of " + std::to_string(worker.world_size);
+    if (!worker.is_there) return "rank " + std::to_string(ranks[i]) + " has kept nothing";
+    if (worker.rank != ranks[i] || worker.world_size != world_size) {
+      return "the memory of rank " + std::to_string(ranks[i]) + " of " + std::to_string(world_size) +
+             " was kept by rank " + std::to_string(worker.rank) + " of " + std::to_string(worker.world_size);
     }
     const KeptFacts& first = workers.front();
     if (worker.layout != first.layout || worker.tensor_bytes != first.tensor_bytes) {
@@ -122,6 +123,28 @@ KeptPlan go_back_with_shadow(const Workers& workers, std::int64_t newest) {
   return plan;
 }
 
+// Decides for workers whose memory belongs together.
+KeptPlan plan_together(const Workers& workers) {
+  std::int64_t newest = 0;
+  for (const KeptFacts& worker : workers) newest = std::max(newest, worker.begun);
+  const auto whole_at = [&](std::int64_t step) {
+    return std::find_if(workers.begin(), workers.end(),
+                        [&](const KeptFacts& worker) { return worker.is_whole() && worker.begun == step; });
+  };
+  for (const KeptFacts& worker : workers) {
+    if (worker.begun >= newest - 1) continue;
+    return nowhere(rank_of(worker) + " was at update " + std::to_string(worker.begun) + " and another rank at " +
+                   std::to_string(newest) + ": they are not in step");
+  }
+  if (const auto behind = whole_at(newest - 1); behind != workers.end()) {
+    return go_back(workers, static_cast<std::size_t>(behind - workers.begin()));
+  }
+  if (const auto through = whole_at(newest); through != workers.end()) {
+    return go_on_with(workers, static_cast<std::size_t>(through - workers.begin()));
+  }
+  return go_back_with_shadow(workers, newest);
+}
+
 }  // namespace
 
 KeptFacts facts_of(const KeptHeader& header) {
@@ -147,25 +170,40 @@ KeptFacts facts_of(const KeptHeader& header) {
 
 KeptPlan plan_recovery(const Workers& workers, int base_rank, int world_size) {
   if (workers.empty()) return nowhere("no worker has kept anything");
-  if (std::string why = why_not_together(workers, base_rank, world_size); !why.empty()) return nowhere(std::move(why));
-  std::int64_t newest = 0;
-  for (const KeptFacts& worker : workers) newest = std::max(newest, worker.begun);
-  const auto whole_at = [&](std::int64_t step) {
-    return std::find_if(workers.begin(), workers.end(),
-                        [&](const KeptFacts& worker) { return worker.is_whole() && worker.begun == step; });
-  };
-  for (const KeptFacts& worker : workers) {
-    if (worker.begun >= newest - 1) continue;
-    return nowhere(rank_of(worker) + " was at update " + std::to_string(worker.begun) + " and another rank at " +
-                   std::to_string(newest) + ": they are not in step");
+  std::vector<int> ranks(workers.size());
+  std::iota(ranks.begin(), ranks.end(), base_rank);
+  if (std::string why = why_not_together(workers, ranks, world_size); !why.empty()) return nowhere(std::move(why));
+  return plan_together(workers);
+}
+
+KeptPlan plan_recovery_of_job(const Workers& workers) {
+  Workers there;
+  std::vector<int> ranks;
+  std::string others;
+  for (std::size_t rank = 0; rank < workers.size(); ++rank) {
+    if (workers[rank].is_there) {
+      there.push_back(workers[rank]);
+      ranks.push_back(static_cast<int>(rank));
+    } else {
+      others += (others.empty() ? "rank " : ", rank ") + std::to_string(rank);
+    }
   }
-  if (const auto behind = whole_at(newest - 1); behind != workers.end()) {
-    return go_back(workers, static_cast<std::size_t>(behind - workers.begin()));
+  if (there.empty()) return nowhere("no rank has kept anything");
+  const auto size = static_cast<int>(workers.size());
+  if (std::string why = why_not_together(there, ranks, size); !why.empty()) return nowhere(std::move(why));
+  KeptPlan plan = plan_together(there);
+  if (others.empty() || !plan.usable()) return plan;
+  if (plan.source < 0) return nowhere(others + " has kept nothing, and no rank has whole tensors");
+  plan.source = ranks[static_cast<std::size_t>(plan.source)];
+  plan.reason += "; " + others + " had nothing, and gets tensors and records of rank " + std::to_string(plan.source);
+  plan.fills.assign(workers.size(), true);
+  std::vector<bool> copies(workers.size(), true);
+  for (std::size_t i = 0; i < there.size(); ++i) {
+    copies[static_cast<std::size_t>(ranks[i])] = plan.copies[i];
+    plan.fills[static_cast<std::size_t>(ranks[i])] = false;
   }
-  if (const auto through = whole_at(newest); through != workers.end()) {
-    return go_on_with(workers, static_cast<std::size_t>(through - workers.begin()));
-  }
-  return go_back_with_shadow(workers, newest);
+  plan.copies = std::move(copies);
+  return plan;
 }
 
 SuccessorPlan plan_successor(const KeptFacts& worker) {

@@ -62,6 +62,7 @@ struct KeptPlan {
   std::int64_t step = kNoStep;    // whose update is in the tensors
   int source = -1;                // index of a worker whose tensors are of that step
   std::vector<bool> copies = {};  // by index: whether the worker takes the source's tensors first
+  std::vector<bool> fills = {};   // by index: whether it takes the source's records, too, since it has kept nothing
   // For each part of the shadow, the index of the worker that has it. Every worker puts its tensors together from these
   // first. Empty: the shadow is not used.
   std::vector<int> parts = {};
@@ -72,6 +73,10 @@ struct KeptPlan {
 
 // `workers` are those of a node, by local rank; worker i is to have rank base_rank + i of world_size.
 KeptPlan plan_recovery(const std::vector<KeptFacts>& workers, int base_rank, int world_size);
+
+// Decides for the workers of all nodes, by rank. Those that have kept nothing, such as the workers of a node that
+// replaces a lost one, are filled by one that is whole, if there is one: all ranks have equal tensors after an update.
+KeptPlan plan_recovery_of_job(const std::vector<KeptFacts>& workers);
 
 // What one process does that takes the place of a worker that was killed, while the others run on and wait for it. It
 // rests on the two facts above, and on a third: results of collectives since a worker was last done with a step are

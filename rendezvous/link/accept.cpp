@@ -207,6 +207,7 @@ std::optional<std::string> accept(Directive& directive) {
   check.in_range("round", directive.round, is_about_round ? 1 : 0, kMaxInt);
   const bool is_stop = directive.kind == Kind::Stop;
   check.in_range("stop_signal", directive.stop_signal, is_stop ? 1 : 0, is_stop ? kMaxNamedSignal : 0);
+  check.holds(!directive.survivors_stay || is_stop, "survivors of what is not stopped");
   check.in_range("exit_code", directive.exit_code, 0, directive.kind == Kind::Exit ? kMaxExitCode : 0);
   if (directive.kind == Kind::Run) check_assignment(check, directive.assignment);
   check.holds(!directive.reason.empty() || directive.kind == Kind::Wait || directive.kind == Kind::Run, "no reason");

@@ -12,7 +12,8 @@ using nlohmann::json;
 
 NLOHMANN_JSON_SERIALIZE_ENUM(WorkersPhase, {{WorkersPhase::Idle, "idle"},
                                             {WorkersPhase::Running, "running"},
-                                            {WorkersPhase::Stopping, "stopping"}})
+                                            {WorkersPhase::Stopping, "stopping"},
+                                            {WorkersPhase::Quiet, "quiet"}})
 NLOHMANN_JSON_SERIALIZE_ENUM(Directive::Kind, {{Directive::Kind::Wait, "wait"},
                                                {Directive::Kind::Run, "run"},
                                                {Directive::Kind::Stop, "stop"},
@@ -58,7 +59,24 @@ static void from_json(const json& j, WorkerFailure& f) {
   j.at("error_record").get_to(f.error_record);
   f.never_ran = j.value("never_ran", false);
 }
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(JobShape, id, min_nodes, max_nodes, max_restarts, node_ranks_given)
+
+// Members that are left out where they are false, so that older releases' messages are read as well.
+static void to_json(json& j, const JobShape& job) {
+  j = {{"id", job.id},
+       {"min_nodes", job.min_nodes},
+       {"max_nodes", job.max_nodes},
+       {"max_restarts", job.max_restarts},
+       {"node_ranks_given", job.node_ranks_given}};
+  if (job.survivors_stay) j["survivors_stay"] = true;
+}
+static void from_json(const json& j, JobShape& job) {
+  j.at("id").get_to(job.id);
+  j.at("min_nodes").get_to(job.min_nodes);
+  j.at("max_nodes").get_to(job.max_nodes);
+  j.at("max_restarts").get_to(job.max_restarts);
+  j.at("node_ranks_given").get_to(job.node_ranks_given);
+  job.survivors_stay = j.value("survivors_stay", false);
+}
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(AgentState, job, epoch, incarnation, host, addresses, endpoint_host,
                                    coordinator_address, node_rank, role, slots, round, phase, succeeded, failures,
                                    stopped_because, stop_signal, unkillable, left)
@@ -68,6 +86,7 @@ static void to_json(json& j, const Directive& d) {
        {"round", d.round},         {"assignment", d.assignment}, {"stop_signal", d.stop_signal},
        {"exit_code", d.exit_code}, {"reason", d.reason},         {"failures", d.failures}};
   if (d.cause) j["cause"] = *d.cause;
+  if (d.survivors_stay) j["survivors_stay"] = true;
 }
 static void from_json(const json& j, Directive& d) {
   j.at("kind").get_to(d.kind);
@@ -80,6 +99,7 @@ static void from_json(const json& j, Directive& d) {
   j.at("reason").get_to(d.reason);
   j.at("failures").get_to(d.failures);
   if (j.contains("cause")) d.cause = j.at("cause").get<WorkerFailure>();
+  d.survivors_stay = j.value("survivors_stay", false);
 }
 
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(LookRequest, number, what)

@@ -72,7 +72,8 @@ std::string describe(const WorkerFailure& failure);
 enum class WorkersPhase {
   Idle,      // no process of any round is left on this node
   Running,   // workers of `round` run
-  Stopping,  // workers of `round` were told to end
+  Stopping,  // workers of `round` were told to end, or to leave it
+  Quiet,     // some workers live, all of which have left `round` and wait for the next; the others are reaped
 };
 
 // The options that must be equal on every node of a job.
@@ -82,6 +83,7 @@ struct JobShape {
   int max_nodes = 1;
   int max_restarts = 0;
   bool node_ranks_given = false;  // by --node-rank (static); else the coordinator assigns them
+  bool survivors_stay = false;    // --on-failure replace: a new round keeps living workers that can go on in it
   bool operator==(const JobShape&) const = default;
 };
 
@@ -128,7 +130,7 @@ struct Directive {
   enum class Kind {
     Wait,  // nothing to do yet; `reason` says what the job waits for
     Run,   // run the workers of `round` as `assignment` says
-    Stop,  // end the workers of `round` with `stop_signal` (SIGKILL: at once), then report Idle
+    Stop,  // end the workers of `round` with `stop_signal` (SIGKILL: at once), then report Idle, or Quiet if some stay
     Exit,  // the job is over: leave with `exit_code`
   };
   Kind kind = Kind::Wait;
@@ -137,6 +139,7 @@ struct Directive {
   int round = 0;
   Assignment assignment;                // Run
   int stop_signal = 0;                  // Stop
+  bool survivors_stay = false;          // Stop: workers that can go on in another round leave this one and live
   int exit_code = 0;                    // Exit
   std::string reason;                   // for the user
   std::optional<WorkerFailure> cause;   // the failure that led to this directive, if one did

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Exported functions on kept memory.
+#include <cstddef>
 #include <memory>
 
 #include "ddp/ddp.h"
@@ -7,6 +8,7 @@
 #include "runtime/api/c_handles.hpp"
 #include "runtime/api/options.hpp"
 #include "runtime/recovery/kept_memory.hpp"
+#include "runtime/recovery/kept_offer.hpp"
 
 namespace {
 
@@ -34,8 +36,16 @@ ddp_status ddp_keep(ddp_session* session, const char* name, size_t bytes, const 
     }
     auto made = std::make_unique<KeptMemory>(not_null(of(session), "the session").world(), std::move(keep));
     *memory = made->tensors();
-    *found = made->found() ? 1 : 0;
+    *found = made->is_filled() ? 2 : made->found() ? 1 : 0;
     *kept = reinterpret_cast<ddp_kept*>(made.release());
+  });
+}
+
+ddp_status ddp_kept_peek(const char* name, void* buffer, size_t bytes, size_t* read) {
+  return guard([&] {
+    not_null(read, "the number to fill in") = 0;
+    std::byte& to = not_null(static_cast<std::byte*>(buffer), "the buffer to fill in");
+    *read = ddp::runtime::read_kept_memory(&not_null(name, "the name of kept memory"), &to, bytes);
   });
 }
 

@@ -110,6 +110,17 @@ ddp_status ddp_session_store(ddp_session* session, ddp_store** out) {
   });
 }
 
+ddp_status ddp_session_stay(ddp_session* session, int32_t stays, int32_t* will) {
+  return guard([&] {
+    not_null(will, "where to tell whether this process will stay") = 0;
+    *will = not_null(of(session), "the session").say_stays(stays != 0) ? 1 : 0;
+  });
+}
+
+ddp_status ddp_session_rejoin(ddp_session* session) {
+  return guard([&] { not_null(of(session), "the session").rejoin(); });
+}
+
 int32_t ddp_session_local_rank(const ddp_session* session) { return of(session)->info().local_rank; }
 int32_t ddp_session_local_world_size(const ddp_session* session) { return of(session)->info().local_world_size; }
 void ddp_progress(int64_t step) { ddp::runtime::show_progress(step); }

@@ -23,7 +23,7 @@
 #include "runtime/base/buffer.hpp"
 #include "runtime/base/signal_safe_text.hpp"
 #include "runtime/collective/describe_operation.hpp"
-#include "runtime/diagnosis/operation_trace.hpp"
+#include "runtime/diagnosis/shared_records.hpp"
 
 namespace ddp::runtime {
 
@@ -52,7 +52,7 @@ struct FlightRecorder::Ring {
   std::size_t capacity = 0;  // records that there is memory for
   std::size_t kept = 0;      // the newest of them that are written to a file
   std::unique_ptr<Record[]> own;
-  std::optional<TracedPlace> traced;  // without memory of its own
+  std::optional<SharedPlace> shared;  // without memory of its own
   Record* records = nullptr;
   std::atomic<std::uint64_t> last{0};
   char group[kNameBytes] = {};
@@ -72,19 +72,19 @@ struct Process {
 };
 Process process;
 
-// Takes memory that the agent reads, if this process is traced and some is left; else memory of its own. The place of a
-// past group is taken only where no other is left, so that the agent has time to read it.
+// Takes memory that the agent reads, if there is an agent and some is left; else memory of its own. The place of a past
+// group is taken only where no other is left, so that the agent has time to read it.
 FlightRecorder::Ring* take_ring(std::size_t kept) {
-  const std::optional<TracedPlace> traced = take_traced_place();
-  for (FlightRecorder::Ring* ring = process.rings; ring != nullptr && !traced; ring = ring->next) {
-    if (!ring->in_use && (ring->traced || ring->capacity == kept)) return ring;
+  const std::optional<SharedPlace> shared = take_shared_place(kept);
+  for (FlightRecorder::Ring* ring = process.rings; ring != nullptr && !shared; ring = ring->next) {
+    if (!ring->in_use && (ring->shared ? ring->capacity >= kept : ring->capacity == kept)) return ring;
   }
-  if (!traced) note_untraced_group();
+  if (!shared) note_group_left_out();
   auto ring = std::make_unique<FlightRecorder::Ring>();
-  ring->capacity = traced ? rendezvous::kTracedOperations : kept;
-  ring->traced = traced;
-  if (!traced) ring->own = std::make_unique<Record[]>(kept);
-  ring->records = traced ? traced->records : ring->own.get();
+  ring->capacity = shared ? shared->capacity : kept;
+  ring->shared = shared;
+  if (!shared) ring->own = std::make_unique<Record[]>(kept);
+  ring->records = shared ? shared->records : ring->own.get();
   ring->next = process.rings;
   process.rings = ring.get();
   return ring.release();
@@ -239,8 +239,8 @@ FlightRecorder::FlightRecorder(std::string_view group, GroupPlace place, std::si
     for (std::uint64_t i = 0; ring_->last != 0 && i < ring_->capacity; ++i) ring_->records[i].number = 0;
     ring_->last = 0;
   };
-  if (ring_->traced) {
-    move_in(*ring_->traced->group, group, place, clear);
+  if (ring_->shared) {
+    move_in(*ring_->shared->group, group, place, clear);
   } else {
     clear();
   }
@@ -254,6 +254,7 @@ FlightRecorder::FlightRecorder(std::string_view group, GroupPlace place, std::si
 FlightRecorder::~FlightRecorder() {
   if (ring_ == nullptr) return;
   const std::lock_guard lock(process.mutex);
+  if (ring_->shared) ring_->shared->group->is_gone = 1;
   ring_->in_use = false;
 }
 

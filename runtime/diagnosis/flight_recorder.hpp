@@ -14,8 +14,7 @@
 // rank) and a tag; their numbers are separate from those of collectives.
 //
 // The memory is allocated when a group is made and never freed, only reused, so that a signal handler may read it at
-// any time. Under ddprun --trace it is memory that the agent reads too (rendezvous/traced_operations.hpp), and of each
-// group the last kTracedOperations are in it, whatever number is written to the file.
+// any time. Under ddprun it is memory that the agent reads too (rendezvous/operation_records.hpp).
 #pragma once
 
 #include <chrono>
@@ -24,7 +23,7 @@
 #include <string>
 #include <string_view>
 
-#include "rendezvous/traced_operations.hpp"
+#include "rendezvous/operation_records.hpp"
 #include "runtime/base/environment.hpp"
 #include "runtime/collective/operation.hpp"
 

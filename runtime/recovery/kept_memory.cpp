@@ -53,24 +53,28 @@ KeptMemory::KeptMemory(ProcessGroup& world, Options options)
     throw Error(ErrorCode::InvalidArgument, "ddp_keep: the session needs a backend for the CPU's memory");
   }
   const auto began = std::chrono::steady_clock::now();
-  offer_ = ask_for_kept_memory(options_.name, places_.all);
-  const std::string why = why_unusable(world);
+  // A successor reads the records alone, until its start is over.
+  const auto pages = world.is_successor() ? Mapping::Pages::AtFirstUse : Mapping::Pages::Now;
+  offer_ = ask_for_kept_memory(options_.name, places_.all, pages);
+  const bool had_some = header().version == rendezvous::kKeptVersion;
+  const KeptAgreement agreement = agree_on_kept(world, found_memory());
   if (world.is_successor()) {
-    if (!has_own_memory(world)) {
+    if (offer_.go_on == GoOn::Nowhere || !has_own_memory() || header().rank != world.rank()) {
       throw Error(ErrorCode::System, "kept memory \"" + options_.name +
                                          "\": taking the place of a process that died: what that one kept cannot be "
                                          "used (has the program changed?)");
     }
-    recover();
+    recover(offer_.go_on, offer_.step);
+    if (offer_.source || !offer_.parts.empty()) take_tensors();
     recovered_ = "takes the place of a process that died, and " + recovered_;
+    restore_record(places_.done_record(step_));
     offer_.memory.make_private(offer_.file.get());
-  } else if (why.empty()) {
-    recover();
+  } else if (agreement.plan.usable()) {
+    recover_with(world, agreement);
   } else {
     make(world);
-    const bool had_some = offer_.go_on != GoOn::Nowhere;
     recovered_ = !offer_.outlives_process ? "memory is not kept (ddprun --keep-memory)"
-                 : had_some               ? "what was found is not used: " + why
+                 : had_some               ? "what was found is not used: " + agreement.plan.reason
                                           : "nothing was found, memory is kept from now on";
   }
   const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - began);
@@ -78,35 +82,20 @@ KeptMemory::KeptMemory(ProcessGroup& world, Options options)
   if (!world.is_successor()) offer_.file.close();
 }
 
-bool KeptMemory::has_own_memory(const ProcessGroup& world) const {
+// Returns whether the memory is this program's. Whose ranks they were the plan compares.
+bool KeptMemory::has_own_memory() const {
   const KeptHeader& h = header();
-  return offer_.go_on != GoOn::Nowhere && h.version == rendezvous::kKeptVersion && h.layout == options_.layout &&
+  return offer_.outlives_process && h.version == rendezvous::kKeptVersion && h.layout == options_.layout &&
          h.tensor_bytes == options_.bytes && h.record_bytes == record_bytes(options_.record) &&
-         h.rank == world.rank() && h.world_size == world.size() &&
          h.shadow_part == static_cast<std::int64_t>(shadow_.part) &&
          h.shadow_parts == static_cast<std::int64_t>(shadow_.parts);
 }
 
-// Returns what ranks must have in common to go on.
-std::vector<std::int64_t> KeptMemory::facts(const ProcessGroup& world) const {
-  return {has_own_memory(world) ? static_cast<std::int64_t>(offer_.go_on) : 0, offer_.step,
-          static_cast<std::int64_t>(options_.layout), static_cast<std::int64_t>(options_.bytes)};
-}
-
-// Compares with all other ranks. Returns why what they have found cannot be used; empty: it can. To a successor the
-// answers are those of the start that it repeats.
-std::string KeptMemory::why_unusable(ProcessGroup& world) const {
-  std::vector<std::int64_t> mine = facts(world);
-  std::vector<std::int64_t> all(mine.size() * static_cast<std::size_t>(world.size()));
-  world.run(make_all_gather({mine.data(), mine.size(), DDP_INT64, {}}, {all.data(), all.size(), DDP_INT64, {}},
-                            world.place()));
-  for (std::size_t rank = 0; rank < static_cast<std::size_t>(world.size()); ++rank) {
-    const auto theirs = all.begin() + static_cast<std::ptrdiff_t>(rank * mine.size());
-    const std::string who = "rank " + std::to_string(rank);
-    if (theirs[0] == 0) return who + " found nothing that it can use";
-    if (!std::equal(mine.begin(), mine.end(), theirs)) return who + " found another step, or keeps other tensors";
-  }
-  return "";
+FoundMemory KeptMemory::found_memory() const {
+  FoundMemory found = {options_.layout, options_.bytes, record_bytes(options_.record)};
+  if (has_own_memory()) found.memory = facts_of(header());
+  if (offer_.source || !offer_.parts.empty()) found.offered_step = offer_.step;
+  return found;
 }
 
 // Makes the memory, which nobody can use before the first done().
@@ -130,36 +119,85 @@ void KeptMemory::make(const ProcessGroup& world) {
   h.version = rendezvous::kKeptVersion;
 }
 
-void KeptMemory::recover() {
+void KeptMemory::recover(GoOn go_on, std::int64_t step) {
   found_ = true;
-  is_in_tensors_ = offer_.go_on == GoOn::WithinStep;
-  step_ = offer_.step - (is_in_tensors_ ? 1 : 0);
+  tensors_step_ = step;
+  is_in_tensors_ = go_on == GoOn::WithinStep;
+  step_ = step - (is_in_tensors_ ? 1 : 0);
   state_ = State::Between;
-  recovered_ = is_in_tensors_ ? "does step " + std::to_string(offer_.step) + " again, with its update in place"
+  recovered_ = is_in_tensors_ ? "does step " + std::to_string(step) + " again, with its update in place"
                               : "goes on after step " + std::to_string(step_);
-  if (offer_.source || !offer_.parts.empty()) {
-    recovered_ += offer_.source ? ", with the tensors of another rank" : ", with tensors put together from the shadow";
-    take_tensors();
+}
+
+// Carries out what the ranks have agreed on.
+void KeptMemory::recover_with(ProcessGroup& world, const KeptAgreement& agreement) {
+  const auto own = static_cast<std::size_t>(world.rank());
+  const rendezvous::KeptPlan& plan = agreement.plan;
+  recover(plan.go_on, plan.step);
+  is_filled_ = !plan.fills.empty() && plan.fills[own];
+  if (is_filled_) {
+    make(world);
+    header().version = 0;  // until all is there
   }
+  const bool is_over_network = agreement.over_network[own];
+  if (plan.copies[own] && !is_over_network) take_tensors();
+  if (agreement.takes_any_over_network()) share_tensors(world, agreement);
+  if (agreement.fills_any()) share_records(world, agreement);
+  offer_.source.close();
+  offer_.parts.clear();
   restore_record(places_.done_record(step_));
 }
 
-// Replaces the tensors by another rank's, or by the shadow of all ranks. Nothing says that they are whole until they
-// are.
-void KeptMemory::take_tensors() {
+// Has the ranks that lack them get the tensors of one that is whole. The others get what they have.
+void KeptMemory::share_tensors(ProcessGroup& world, const KeptAgreement& agreement) {
+  const bool takes = agreement.over_network[static_cast<std::size_t>(world.rank())];
+  if (takes) header().updated.store(kNoStep, std::memory_order_seq_cst);
+  const ddp_buffer all = {tensors(), options_.bytes, DDP_UINT8, {}};
+  if (options_.bytes > 0) world.run(make_broadcast(all, agreement.plan.source, world.place()));
+  if (!takes) return;
+  if (!is_filled_) mark_taken();
+  recovered_ += ", with the tensors " + std::string(is_filled_ ? "and the record " : "") + "of rank " +
+                std::to_string(agreement.plan.source) + " on another node";
+}
+
+// Has the ranks that have kept nothing get the records, too.
+void KeptMemory::share_records(ProcessGroup& world, const KeptAgreement& agreement) {
+  std::vector<std::uint8_t> others(is_filled_ ? 0 : 4 * places_.record_bytes);
+  auto* const own = reinterpret_cast<std::uint8_t*>(offer_.memory.at(rendezvous::kKeptPage));
+  const bool is_source = world.rank() == agreement.plan.source;
+  const ddp_buffer records = {is_filled_ || is_source ? own : others.data(), 4 * places_.record_bytes, DDP_UINT8, {}};
+  if (records.count > 0) world.run(make_broadcast(records, agreement.plan.source, world.place()));
+  if (!is_filled_) return;
   KeptHeader& h = header();
-  h.updated.store(kNoStep, std::memory_order_seq_cst);
+  for (std::size_t i = 0; i < 2; ++i) {
+    h.begun_records[i].store(agreement.source.begun_records[i], std::memory_order_release);
+    h.done_records[i].store(agreement.source.done_records[i], std::memory_order_release);
+  }
+  h.done.store(step_, std::memory_order_seq_cst);
+  mark_taken();
+  std::atomic_thread_fence(std::memory_order_release);
+  h.version = rendezvous::kKeptVersion;
+}
+
+// Replaces the tensors by another rank's, or by the shadow of all ranks, as the agent has offered.
+void KeptMemory::take_tensors() {
+  recovered_ += offer_.source ? ", with the tensors of another rank" : ", with tensors put together from the shadow";
+  header().updated.store(kNoStep, std::memory_order_seq_cst);
   if (offer_.source) {
     const Mapping source(offer_.source.get(), places_.all, false);
     std::memcpy(tensors(), source.at(places_.tensors), options_.bytes);
   } else {
     put_together(offer_.memory.at(0), places_, offer_.parts);
   }
-  offer_.source.close();
-  offer_.parts.clear();
-  if (!is_in_tensors_) h.done.store(offer_.step, std::memory_order_seq_cst);
-  h.begun.store(offer_.step, std::memory_order_seq_cst);
-  h.updated.store(offer_.step, std::memory_order_seq_cst);
+  mark_taken();
+}
+
+// Marks that the tensors are whole. Nothing said so while they were replaced.
+void KeptMemory::mark_taken() {
+  KeptHeader& h = header();
+  if (!is_in_tensors_) h.done.store(tensors_step_, std::memory_order_seq_cst);
+  h.begun.store(tensors_step_, std::memory_order_seq_cst);
+  h.updated.store(tensors_step_, std::memory_order_seq_cst);
 }
 
 void KeptMemory::save_record(std::size_t place, rendezvous::KeptMark& mark, std::int64_t step) {

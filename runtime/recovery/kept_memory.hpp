@@ -21,6 +21,7 @@
 #include "ddp/ddp.h"
 #include "rendezvous/kept/arena.hpp"
 #include "runtime/group/process_group.hpp"
+#include "runtime/recovery/kept_agreement.hpp"
 #include "runtime/recovery/kept_offer.hpp"
 #include "runtime/recovery/shadow.hpp"
 
@@ -43,6 +44,8 @@ class KeptMemory {
   void* tensors() const { return offer_.memory.at(places_.tensors); }
   // Whether this memory was filled by an earlier process.
   bool found() const { return found_; }
+  // Whether it has another rank's tensors and record, since this rank had nothing.
+  bool is_filled() const { return is_filled_; }
   // Number of steps that are done, since the memory was made.
   std::int64_t step() const { return step_; }
   // What happened, as a sentence.
@@ -61,12 +64,15 @@ class KeptMemory {
   enum class State { NotStarted, Between, Updating, Updated };
 
   rendezvous::KeptHeader& header() const { return *reinterpret_cast<rendezvous::KeptHeader*>(offer_.memory.at(0)); }
-  bool has_own_memory(const ProcessGroup& world) const;
-  std::vector<std::int64_t> facts(const ProcessGroup& world) const;
-  std::string why_unusable(ProcessGroup& world) const;
+  bool has_own_memory() const;
+  FoundMemory found_memory() const;
   void make(const ProcessGroup& world);
-  void recover();
+  void recover(rendezvous::GoOn go_on, std::int64_t step);
+  void recover_with(ProcessGroup& world, const KeptAgreement& agreement);
+  void share_tensors(ProcessGroup& world, const KeptAgreement& agreement);
+  void share_records(ProcessGroup& world, const KeptAgreement& agreement);
   void take_tensors();
+  void mark_taken();
   void save_position(std::int64_t step);
   void end_start();
   void take_place();
@@ -79,7 +85,9 @@ class KeptMemory {
   const rendezvous::KeptPlaces places_;
   KeptOffer offer_;
   bool found_ = false;
-  bool is_in_tensors_ = false;  // the update of the step that is under way
+  bool is_filled_ = false;                           // with what another rank has, since this one had nothing
+  std::int64_t tensors_step_ = rendezvous::kNoStep;  // the step whose update was in the tensors that were found
+  bool is_in_tensors_ = false;                       // the update of the step that is under way
   State state_ = State::NotStarted;
   bool has_ended_start_ = false;
   std::int64_t step_ = 0;

@@ -4,7 +4,9 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
@@ -31,9 +33,13 @@ constexpr std::chrono::milliseconds kBetweenQuestions{1};
   throw Error(ErrorCode::System, "keep memory \"" + name + "\": " + why);
 }
 
-// Returns the members of the request; the agent refuses a name that would need more care here.
-std::string members_for(const std::string& name, std::size_t bytes) {
+// The agent refuses a name that would need more care in a request.
+void check_name(const std::string& name) {
   if (name.find_first_of("\"\\") != std::string::npos) keep_failed(name, "its name has a quote or a backslash");
+}
+
+std::string members_for(const std::string& name, std::size_t bytes) {
+  check_name(name);
   return ",\"layout\":" + std::to_string(rendezvous::kKeptVersion) + ",\"name\":\"" + name +
          "\",\"bytes\":" + std::to_string(bytes);
 }
@@ -66,9 +72,10 @@ void allocate_all(int file, std::size_t bytes, const std::string& name) {
 
 }  // namespace
 
-Mapping::Mapping(int file, std::size_t bytes, bool may_write) : bytes_(bytes) {
+Mapping::Mapping(int file, std::size_t bytes, bool may_write, Pages pages) : bytes_(bytes) {
   const int protection = may_write ? PROT_READ | PROT_WRITE : PROT_READ;
-  const int kind = file >= 0 ? MAP_SHARED | MAP_POPULATE : MAP_PRIVATE | MAP_ANONYMOUS;
+  const int of_file = pages == Pages::Now ? MAP_SHARED | MAP_POPULATE : MAP_SHARED;
+  const int kind = file >= 0 ? of_file : MAP_PRIVATE | MAP_ANONYMOUS;
   void* const start = mmap(nullptr, bytes, protection, kind, file, 0);
   if (start == MAP_FAILED) {
     throw Error(ErrorCode::System, "mapping " + std::to_string(bytes) + " bytes to keep: " + std::strerror(errno));
@@ -97,7 +104,7 @@ void Mapping::replace(int file, int kind) {
 void Mapping::make_private(int file) { replace(file, MAP_PRIVATE); }
 void Mapping::share(int file) { replace(file, MAP_SHARED | MAP_POPULATE); }
 
-KeptOffer ask_for_kept_memory(const std::string& name, std::size_t bytes) {
+KeptOffer ask_for_kept_memory(const std::string& name, std::size_t bytes, Mapping::Pages pages) {
   KeptOffer offer;
   auto answer = ask(name, bytes);
   if (!answer || answer->descriptors.empty()) {
@@ -110,7 +117,7 @@ KeptOffer ask_for_kept_memory(const std::string& name, std::size_t bytes) {
     keep_failed(name, "ddprun's memory has another size (use ddprun and libddp of one release)");
   }
   allocate_all(file, bytes, name);
-  offer.memory = Mapping(file, bytes, true);
+  offer.memory = Mapping(file, bytes, true, pages);
   offer.outlives_process = true;
   const auto go_on = rendezvous::number_in(answer->text, "go_on").value_or(0);
   if (go_on == 1 || go_on == 2) offer.go_on = static_cast<rendezvous::GoOn>(go_on);
@@ -123,6 +130,41 @@ KeptOffer ask_for_kept_memory(const std::string& name, std::size_t bytes) {
     offer.source = std::move(answer->descriptors[0]);
   }
   return offer;
+}
+
+void read_kept(int file, std::byte* to, std::size_t bytes, std::size_t offset) {
+  while (bytes > 0) {
+    const ssize_t got = pread(file, to, bytes, static_cast<off_t>(offset));
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) {
+      throw Error(ErrorCode::System, std::string("reading kept memory: ") +
+                                         (got < 0 ? std::strerror(errno) : "it is shorter than its worker said"));
+    }
+    to += got;
+    offset += static_cast<std::size_t>(got);
+    bytes -= static_cast<std::size_t>(got);
+  }
+}
+
+std::size_t read_kept_memory(const std::string& name, void* to, std::size_t bytes) {
+  check_name(name);
+  const auto answer = ask_own_agent("kept", ",\"name\":\"" + name + "\"");
+  if (!answer) return 0;
+  if (const auto error = rendezvous::text_in(answer->text, "error")) keep_failed(name, "ddprun refuses it: " + *error);
+  if (answer->descriptors.empty()) return 0;
+  const int file = answer->descriptors[0].get();
+  struct stat facts = {};
+  if (fstat(file, &facts) != 0) keep_failed(name, std::string("fstat: ") + std::strerror(errno));
+  const auto size = static_cast<std::size_t>(facts.st_size);
+  if (size < sizeof(rendezvous::KeptHeader)) return 0;
+  const Mapping header(file, sizeof(rendezvous::KeptHeader), false);
+  const auto& kept = *reinterpret_cast<const rendezvous::KeptHeader*>(header.at(0));
+  if (kept.version != rendezvous::kKeptVersion || kept.record_bytes > size) return 0;
+  const std::size_t begin = rendezvous::KeptPlaces(0, kept.record_bytes).tensors;
+  if (begin > size || kept.tensor_bytes > size - begin) return 0;
+  const std::size_t there = std::min<std::size_t>(bytes, kept.tensor_bytes);
+  read_kept(file, static_cast<std::byte*>(to), there, begin);
+  return there;
 }
 
 }  // namespace ddp::runtime

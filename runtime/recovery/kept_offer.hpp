@@ -15,9 +15,11 @@ namespace ddp::runtime {
 // A mapping that ends with the object.
 class Mapping {
  public:
+  enum class Pages { Now, AtFirstUse };
+
   Mapping() = default;
   // Maps a file, or zeroed memory without one. Throws rendezvous::Error.
-  Mapping(int file, std::size_t bytes, bool may_write);
+  Mapping(int file, std::size_t bytes, bool may_write, Pages pages = Pages::Now);
   ~Mapping();
   Mapping(Mapping&& other) noexcept;
   Mapping& operator=(Mapping&& other) noexcept;
@@ -49,6 +51,13 @@ struct KeptOffer {
 };
 
 // Asks the agent for `bytes` under this name. Throws rendezvous::Error, also if the agent refuses.
-KeptOffer ask_for_kept_memory(const std::string& name, std::size_t bytes);
+KeptOffer ask_for_kept_memory(const std::string& name, std::size_t bytes, Mapping::Pages pages);
+
+// Copies bytes from another worker's kept memory, or from what an earlier process has kept. Throws rendezvous::Error.
+void read_kept(int file, std::byte* to, std::size_t bytes, std::size_t offset);
+
+// Copies the first bytes of the tensors that an earlier process of this worker has kept under this name, whole or not.
+// Returns how many were there; none if nothing was kept, or by another release. Throws rendezvous::Error.
+std::size_t read_kept_memory(const std::string& name, void* to, std::size_t bytes);
 
 }  // namespace ddp::runtime

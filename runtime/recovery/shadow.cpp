@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "runtime/recovery/shadow.hpp"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <climits>
 #include <cstring>
 #include <string>
@@ -12,6 +9,7 @@
 #include "rendezvous/base/error.hpp"
 #include "rendezvous/worker_contract.hpp"
 #include "runtime/base/environment.hpp"
+#include "runtime/recovery/kept_offer.hpp"
 
 namespace ddp::runtime {
 
@@ -23,21 +21,6 @@ using rendezvous::KeptPlaces;
 namespace {
 
 KeptHeader& header_at(std::byte* memory) { return *reinterpret_cast<KeptHeader*>(memory); }
-
-void read_all(int file, std::byte* to, std::size_t bytes, std::size_t offset) {
-  while (bytes > 0) {
-    const ssize_t got = pread(file, to, bytes, static_cast<off_t>(offset));
-    if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) {
-      throw rendezvous::Error(rendezvous::ErrorCode::System,
-                              std::string("kept memory: reading a part of the shadow: ") +
-                                  (got < 0 ? std::strerror(errno) : "it is shorter than its worker said"));
-    }
-    to += got;
-    offset += static_cast<std::size_t>(got);
-    bytes -= static_cast<std::size_t>(got);
-  }
-}
 
 }  // namespace
 
@@ -60,7 +43,7 @@ void Shadow::save(std::byte* memory, const KeptPlaces& places, std::int64_t step
 void put_together(std::byte* memory, const KeptPlaces& places, const std::vector<rendezvous::Descriptor>& parts) {
   for (std::size_t i = 0; i < parts.size(); ++i) {
     const KeptPart one(header_at(memory).tensor_bytes, i, parts.size());
-    read_all(parts[i].get(), memory + places.tensors + one.begin, one.bytes, places.shadow);
+    read_kept(parts[i].get(), memory + places.tensors + one.begin, one.bytes, places.shadow);
   }
 }
 

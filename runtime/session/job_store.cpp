@@ -95,7 +95,7 @@ std::string describe(const RendezvousPoint& place) {
 JobStore::JobStore(const WorkerInfo& info, const Timeouts& timeouts)
     : info_(info), timeouts_(timeouts), init_deadline_(Clock::now() + timeouts.init), place_(info.place) {
   if (info_.world_size == 1) return;
-  if (info_.session_name.empty()) sessions_before_ = count_sessions();
+  if (info_.session_name.empty() && !info_.is_first_session) sessions_before_ = count_sessions();
   key_prefix_ = make_key_prefix(info_, sessions_before_);
   if (place_.kind == RendezvousPoint::Kind::PortInFile) {
     agree_on_port();

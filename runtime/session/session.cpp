@@ -86,8 +86,13 @@ Session::Session(const SessionOptions& options, const Environment& environment)
   if (info_.world_size > 1 && !options.backends.cpu.empty()) collectives::load_backend(options.backends.cpu);
   device_for(options.backends);
   if (info_.world_size > 1) ignore_sigpipe();
-  // Join the job, then start what watches and records it.
-  store_ = std::make_unique<JobStore>(info_, JobStore::Timeouts{options.init_timeout, options.timeout});
+  names_.insert(kWorld);
+  join(environment);
+}
+
+// Joins the job, then starts what watches and records it.
+void Session::join(const Environment& environment) {
+  store_ = std::make_unique<JobStore>(info_, JobStore::Timeouts{options_.init_timeout, options_.timeout});
   if (info_.world_size > 1 && info_.place.launcher_hosts) {
     failures_ = std::make_unique<FailureWatch>(
         store_->connect_again(), [this](const ReportedFailure& failure) { on_failure(failure); },
@@ -99,17 +104,16 @@ Session::Session(const SessionOptions& options, const Environment& environment)
   const std::string error_file = environment(contract::kErrorFile).value_or("");
   place_flight_recorder(error_file.empty() ? "" : contract::flight_recorder_file(error_file, info_.rank), info_.rank,
                         info_.world_size);
-  names_.insert(kWorld);
   form_world(environment);
 }
 
 Session::~Session() {
   for (auto group = groups_.rbegin(); group != groups_.rend(); ++group) (*group)->operations->drain();
-  const bool in_good_order = world().alive();
+  const bool in_good_order = world_ != nullptr && world().alive();
   failures_.reset();
-  if (world().awaits_successors()) leave_at_exit(nullptr);
+  if (world_ != nullptr && world().awaits_successors()) leave_at_exit(nullptr);
   while (!groups_.empty()) groups_.pop_back();  // closes connections: ranks that still wait for this one fail now
-  store_->leave(in_good_order);
+  if (store_ != nullptr) store_->leave(in_good_order);
 }
 
 // ---- Groups ----
@@ -168,7 +172,7 @@ void Session::form_world(const Environment& environment) {
 Succession Session::choose_succession(const Environment& environment) const {
   static std::atomic<bool> has_one{false};
   const bool compares = info_.session_name.starts_with(contract::kComparingSession);
-  const bool is_first = !compares && !has_one.exchange(true);
+  const bool is_first = !compares && !info_.is_first_session && !has_one.exchange(true);
   const Succession succession =
       is_first ? succession_of(info_, options_.backends, debug_, environment) : Succession::None;
   if (succession == Succession::None) forgo_successors();
@@ -375,10 +379,68 @@ const std::string& Session::backend_of(const ProcessGroup& group) { return find(
 void Session::on_failure(const ReportedFailure& failure) {
   const std::lock_guard lock(mutex_);
   for (GroupForming* forming : formings_) {
-    if (failure.concerns(forming->plan().members)) forming->end(failure.text);
+    if (stays_ || failure.concerns(forming->plan().members)) forming->end(failure.text);
   }
   for (const GroupPointer& group : groups_) {
-    if (failure.concerns(group->members)) group->operations->lose_peer(failure.text);
+    if (stays_ || failure.concerns(group->members)) group->operations->lose_peer(failure.text);
+  }
+}
+
+bool Session::say_stays(bool stays) {
+  if (!stays && stays_.exchange(false)) survival_->forgo();
+  if (!stays || stays_ || info_.world_size == 1) return stays_;
+  const InitArguments& given = options_.arguments;
+  const bool is_given = given.world_size || given.store != nullptr || !given.init_method.empty();
+  const bool is_ddpruns = !is_given && info_.session_name.empty() && info_.place.launcher_hosts;
+  survival_ = Survival::of_this_process();
+  stays_ = survival_.has_value();
+  if (!stays_ || (is_ddpruns && groups_.size() == 1)) return stays_;
+  stays_ = false;
+  survival_->forgo();
+  invalid_argument(
+      is_ddpruns ? "staying in the job: the session has groups besides the world, which would end: make them later"
+                 : "staying in the job: only a session that joins it as ddprun's variables say, without a "
+                   "name, can do that");
+}
+
+// Ends what hangs on the round: groups, the watch for failures, connections to the store.
+void Session::leave_round(const std::string& why) {
+  for (const GroupPointer& group : groups_) group->operations->lose_peer(why);
+  for (auto group = groups_.rbegin(); group != groups_.rend(); ++group) (*group)->operations->drain();
+  failures_.reset();
+  call_log_.reset();
+  std::vector<GroupPointer>
+      leaving;  // destroyed after the lock is released, since what they wait for may need the lock
+  {
+    const std::lock_guard lock(mutex_);
+    world_ = nullptr;
+    leaving.swap(groups_);
+    names_ = {kWorld};
+    made_of_.clear();
+  }
+  leaving.clear();
+  store_.reset();
+}
+
+void Session::rejoin() {
+  if (!stays_) invalid_argument("this process has not said that it stays in the job");
+  std::string why = ask_for_cause(std::chrono::milliseconds(0));
+  if (why.empty()) why = "this process leaves the round";
+  while (true) {
+    leave_round(why);
+    const NextRound next = survival_->await_next_round(why);
+    info_.rank = next.rank;
+    info_.world_size = next.world_size;
+    info_.local_world_size = next.local_world_size;
+    info_.restart_count = next.restart_count;
+    info_.place.host = next.master_addr;
+    info_.place.port = next.master_port;
+    info_.is_first_session = true;
+    try {
+      return join(process_environment);
+    } catch (const Error& error) {
+      why = error.what();  // if another process has died, there is another round
+    }
   }
 }
 

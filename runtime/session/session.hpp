@@ -6,12 +6,14 @@
 // thread for asynchronous operations, so that a group that waits delays no other.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -25,6 +27,7 @@
 #include "runtime/session/group_forming.hpp"
 #include "runtime/session/group_members.hpp"
 #include "runtime/session/job_store.hpp"
+#include "runtime/session/survival.hpp"
 #include "runtime/session/worker_info.hpp"
 
 namespace ddp::runtime {
@@ -64,6 +67,13 @@ class Session {
   // Waits for the group's operations in flight and closes its connections. The world cannot be destroyed.
   void destroy(ProcessGroup& group);
 
+  // Survival: see survival.hpp. say_stays() returns whether this process stays in the job when others fail; then the
+  // report of any failure ends all groups. Throws rendezvous::Error if this session cannot go on in another round.
+  bool say_stays(bool stays);
+  // Leaves all groups, which no longer exist then, waits for the next round of the job, and joins it with a new world.
+  // Throws rendezvous::Error if there is none.
+  void rejoin();
+
   bool owns(const ProcessGroup& group);
   // Returns the ranks of the job in the order of the group's ranks.
   const Members& members_of(const ProcessGroup& group);
@@ -83,6 +93,8 @@ class Session {
   using GroupPointer = std::unique_ptr<Group>;
 
   class RegisteredForming;
+  void join(const Environment& environment);
+  void leave_round(const std::string& why);
   void form_world(const Environment& environment);
   Succession choose_succession(const Environment& environment) const;
   // `device` is set for a split, whose communicator exists already.
@@ -115,6 +127,8 @@ class Session {
   std::map<std::string, int> made_of_;   // number of groups without a given name, by their members
   Group* world_ = nullptr;
   std::unique_ptr<FailureWatch> failures_;  // set if the launcher hosts the store
+  std::optional<Survival> survival_;        // set once this process has said that it stays
+  std::atomic<bool> stays_{false};
 };
 
 }  // namespace ddp::runtime

@@ -108,6 +108,24 @@ TEST_CASE("kept memory: a worker gets its own and not its neighbour's, and canno
   CHECK_THAT(ask_agent(job.socket, nobody).text, Contains("no worker of this round has this incarnation"));
 }
 
+TEST_CASE("kept memory: what a worker has kept is shown to it alone, and for reading only", "[attacks][integration]") {
+  const KeepingJob job;
+  const auto look = [&](const std::string& incarnation, const std::string& name) {
+    return ask_agent(job.socket,
+                     R"({"version":1,"ask":"kept","incarnation":")" + incarnation + R"(","name":")" + name + "\"}");
+  };
+  const std::string zero = KeepingJob::variable_of(job.workers[0], "DDPRUN_INCARNATION");
+  const std::string one = KeepingJob::variable_of(job.workers[1], "DDPRUN_INCARNATION");
+  CHECK(look(zero, "model").descriptors.empty());
+  REQUIRE(job.ask(0, "model", "8192").descriptors.size() == 1);
+  const DescriptorMessage seen = look(zero, "model");
+  REQUIRE(seen.descriptors.size() == 1);
+  CHECK(pwrite(seen.descriptors[0].get(), "x", 1, 0) == -1);
+  CHECK(look(one, "model").descriptors.empty());
+  for (const std::string name : {"", "other", "../model", "model\\u0000"}) CHECK(look(zero, name).descriptors.empty());
+  CHECK_THAT(look("0", "model").text, Contains("no worker of this round has this incarnation"));
+}
+
 TEST_CASE("kept memory: another user gets none", "[attacks][integration]") {
   const KeepingJob job;
   const std::string request = "{\"version\":1,\"ask\":\"keep\",\"incarnation\":\"" +

@@ -73,6 +73,9 @@ if [ "$shell" = bash ]; then
   expect "" ddprun train.py --redi
   expect "" ddprun -- train.py --redi
   expect "" ddprun --nnodes ""
+  expect "chaos" ddprun ch
+  expect "script stacks" ddprun s
+  expect "" ddprun --standalone ch
 elif [ "$shell" = zsh ]; then
   expect "--redirects" ddprun --redi
   expect "--rdzv-backend --rdzv-conf --rdzv-endpoint --rdzv-id" ddprun --nnodes 2 --rdzv-
@@ -80,6 +83,8 @@ elif [ "$shell" = zsh ]; then
   expect "c10d" ddprun --rdzv-backend=c
   expect "train.py" ddprun -t 3 -m tra
   expect "" ddprun train.py --redi
+  expect "chaos" ddprun cha
+  expect "" ddprun --standalone cha
 else
   expect "--redirects" ddprun --redi
   expect "--rdzv-backend --rdzv-conf --rdzv-endpoint --rdzv-id" ddprun --nnodes 2 --rdzv-
@@ -87,6 +92,8 @@ else
   expect "--rdzv-backend=c10d" ddprun --rdzv-backend=c
   expect "train.py" ddprun -t 3 -m tra
   expect "" ddprun train.py --redi
+  expect "chaos" ddprun cha
+  expect "" ddprun --standalone cha
 fi
 "$ddprun" --print-completion tcsh 2>said
 [ $? = 2 ] && grep -q "give bash, zsh or fish, not 'tcsh'" said || { cat said; failures=$((failures + 1)); }

@@ -57,8 +57,11 @@ void check_all_ways(const Words& arguments, std::size_t ways) {
     const json& details = hang.at("details");
     skip_without_stacks(details);
     CHECK(details.at("ranks") == json({1}));
-    CHECK(details.at("verdict") == (name == "is_stopped" ? "stopped" : "outside"));
+    CHECK(details.at("verdict") == (name == "is_stopped" ? "stopped" : "awaited"));
     CHECK(details.at("place") == "hanging_worker.cpp:" + line);
+    const json& waiting = details.at("stacks").at(0).at("calls").at(0);
+    CHECK(waiting.at("group") == "world");
+    CHECK(waiting.at("under_way").at(0).at("operation") == "all_reduce");
   }
 }
 

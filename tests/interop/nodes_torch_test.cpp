@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Real PyTorch on several hosts. Needs DDPRUN_TEST_PYTHON at run time, else it is skipped.
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <csignal>
 #include <cstdlib>
+#include <sstream>
 
 #include "tests/integration/nodes/nodes.hpp"
 
@@ -38,6 +40,27 @@ std::string reference(const TemporaryFolder& folder) {
   CAPTURE(result.err);
   REQUIRE(result.code == 0);
   return final_loss(result.out);
+}
+
+// Options of a process that finds the package ddprun and libddp.
+Process::Options with_package() {
+  Process::Options options = with_torch();
+  const std::string binary = DDPRUN_BINARY;
+  options.environment["PYTHONPATH"] = PYTHON_PACKAGES;
+  options.environment["PATH"] = binary.substr(0, binary.rfind('/')) + ":" + getenv("PATH");
+  options.environment["OMP_NUM_THREADS"] = "1";
+  return options;
+}
+
+// Returns the lines in which ranks of kept_memory/trainer.py say what they have at the end, in their order.
+Words trained(const std::string& out) {
+  Words ends;
+  std::istringstream lines(out);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.find(" ends with ") != std::string::npos) ends.push_back(line);
+  }
+  std::sort(ends.begin(), ends.end());
+  return ends;
 }
 
 }  // namespace
@@ -80,5 +103,66 @@ TEST_CASE("interop nodes: an elastic PyTorch job goes on from its checkpoint whe
     CHECK(count(result.out, "of 3 done, from step 40, after 0 restarts") == 1);
   }
   CHECK(final_loss(nodes[0]->out()) == expected);
+  CHECK(hosts.all_gone());
+}
+
+TEST_CASE("interop nodes: a PyTorch job with kept memory on two hosts comes to the bits of one host, though ranks die",
+          "[interop]") {
+  const Words trains = {KEPT_TRAINER, "transformer", "24"};
+  const Words calm = Words{DDPRUN_BINARY, "--preload=torch", "--nproc_per_node=4"} + trains + Words{"0", "7"};
+  const Result undisturbed = run(calm, with_package());
+  CAPTURE(undisturbed.err);
+  REQUIRE(undisturbed.code == 0);
+  const Words expected = trained(undisturbed.out);
+  REQUIRE(expected.size() == 4);
+
+  const Hosts hosts(2);
+  const Words dies = trains + Words{"2", "7"};  // in each of the first two lives some ranks die, drawn from the seed
+  std::vector<std::unique_ptr<Process>> nodes;
+  for (const int host : {0, 1}) {
+    const Words options = static_job(2) + Words{"--node_rank=" + std::to_string(host), "--nproc_per_node=2",
+                                                "--preload=torch", "--keep-memory=shadow", "--max-restarts=9"};
+    nodes.push_back(std::make_unique<Process>(hosts.on(host, Words{DDPRUN_BINARY} + options + dies), with_package()));
+  }
+  std::string out, err;
+  for (const auto& node : nodes) {
+    const Result result = node->wait();
+    CAPTURE(result.out, result.err);
+    CHECK(result.code == 0);
+    out += result.out;
+    err += result.err;
+  }
+  CAPTURE(out, err);
+  CHECK(trained(out) == expected);
+  CHECK(count(err, "restart 2 of 9: rank ") == 2);
+  CHECK(count(out, "rank 0 begins life 2 at step ") == 1);
+  CHECK(count(out, "rank 0 begins life 2 at step 0: \n") == 0);  // it went on
+  CHECK(hosts.all_gone());
+}
+
+TEST_CASE("interop nodes: a host that replaces a lost one trains on with the other's model and optimizer",
+          "[interop]") {
+  const Hosts hosts(3);
+  const auto start = [&](int host, int rank) {
+    const Words options = static_job(2) + Words{"--node_rank=" + std::to_string(rank), "--nproc_per_node=1",
+                                                "--preload=torch", "--keep-memory", "--max-restarts=3"};
+    const Words trains = {KEPT_TRAINER, "adam", "300", "0", "7"};
+    return std::make_unique<Process>(hosts.on(host, Words{DDPRUN_BINARY} + options + trains), with_package());
+  };
+  const auto node0 = start(0, 0), lost = start(1, 1);
+  node0->wait_for("rank 0 has done 5 steps");
+  ::kill(lost->pid(), SIGKILL);
+  CHECK(lost->all_gone());
+  const auto replacement = start(2, 1);
+  const Result here = node0->wait(), there = replacement->wait();
+  CAPTURE(here.out, here.err, there.out, there.err);
+  CHECK(here.code == 0);
+  CHECK(there.code == 0);
+  CHECK(count(there.out, "with the tensors and the record of rank 0 on another node") == 1);
+  CHECK(count(there.out, "rank 1 begins life 1 at step 0") == 0);
+  // "rank 1 ends with STATE CHANCE OWN": after an update the state is equal on all ranks.
+  REQUIRE(trained(here.out).size() == 1);
+  REQUIRE(trained(there.out).size() == 1);
+  CHECK(trained(here.out)[0].substr(17, 16) == trained(there.out)[0].substr(17, 16));
   CHECK(hosts.all_gone());
 }

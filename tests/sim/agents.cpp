@@ -38,7 +38,8 @@ void World::step(Process& process, const AgentEvent& event) {
   actions.clear();
   agent_actions_ = std::move(actions);
   invariants_.on_stepped(process);
-  if (process.core.state().phase == rendezvous::WorkersPhase::Idle) process.stop_told.reset();
+  const auto phase = process.core.state().phase;
+  if (phase == rendezvous::WorkersPhase::Idle || phase == rendezvous::WorkersPhase::Quiet) process.stop_told.reset();
   set_timer(process);
 }
 

@@ -40,6 +40,7 @@ Worker& World::start_worker(Process& process, int local, int round, const rendez
   scene_.workers.push_back(worker);
   ++coverage_.workers;
   plan_success(scene_.workers.back());
+  plan_stay(scene_.workers.back());
   return scene_.workers.back();
 }
 
@@ -49,10 +50,11 @@ void World::plan_success(Worker& worker) {
   Random round(plan.seed, {10, worker.round});
   Random own(plan.seed, {11, worker.process, worker.round, worker.local});
   const Duration work = round.between(plan.work_least, plan.work_most) + own.between(Duration(0), milliseconds(300));
-  queue_.at(now() + work, [this, id = worker.id] {
-    on_worker(id, [this, id] {
+  queue_.at(now() + work, [this, id = worker.id, of = worker.round] {
+    on_worker(id, [this, id, of] {
       Worker& done = scene_.worker(id);
-      if (done.acts && !done.hangs) begin_to_die(done, {}, Why::Own, id);
+      const bool is_at_work = done.acts && !done.hangs && !done.quiet && done.round == of;
+      if (is_at_work) begin_to_die(done, {}, Why::Own, id);
     });
   });
 }
@@ -213,10 +215,12 @@ void World::tell_peers(const Worker& dead) {
     if (random.percent(scene_.plan.unmoved_percent) || (cannot_know && dead.machine != peer.machine)) continue;
     const Duration takes = random.between(milliseconds(1), random.percent(80) ? milliseconds(50) : milliseconds(3000));
     const ExitStatus status = random.percent(70) ? ExitStatus{.code = 1} : ExitStatus{.signal = SIGABRT};
-    queue_.at(now() + takes, [this, id, status, root = dead.root] {
-      on_worker(id, [this, id, status, root] {
+    queue_.at(now() + takes, [this, id, status, root = dead.root, round = dead.round] {
+      if (scene_.worker(id).stays) return leave_groups(id, round, root);
+      on_worker(id, [this, id, status, root, round] {
         Worker& failed = scene_.worker(id);
-        if (failed.acts && !scene_.is_stuck(failed)) begin_to_die(failed, status, Why::Peer, root);
+        if (failed.acts && failed.round == round && !scene_.is_stuck(failed))
+          begin_to_die(failed, status, Why::Peer, root);
       });
     });
   }
@@ -228,13 +232,13 @@ void World::hang_until_watchdog(const Worker& culprit, int root) {
   Random random(scene_.plan.seed, {14, culprit.id});
   for (const int id : scene_.alive) {
     Worker& peer = scene_.worker(id);
-    if (peer.round != culprit.round || !peer.acts) continue;
+    if (peer.round != culprit.round || !peer.acts || peer.quiet) continue;
     peer.hangs = true;
     const Duration takes = scene_.plan.watchdog + random.between(Duration(0), seconds(2));
-    queue_.at(std::max(now() + takes, peer.stuck_until.value_or(Time())), [this, id, root] {
-      on_worker(id, [this, id, root] {
+    queue_.at(std::max(now() + takes, peer.stuck_until.value_or(Time())), [this, id, root, round = peer.round] {
+      on_worker(id, [this, id, root, round] {
         Worker& failed = scene_.worker(id);
-        if (!failed.acts || scene_.is_stuck(failed)) return;
+        if (!failed.acts || failed.quiet || failed.round != round || scene_.is_stuck(failed)) return;
         begin_to_die(failed, {.signal = SIGABRT}, Why::Peer, root);
       });
     });

@@ -7,6 +7,7 @@
 //     agents.cpp        an agent's driver, its workers' starts and its link
 //     coordinators.cpp  the coordinator's driver
 //     workers.cpp       workers and how they end
+//     survivors.cpp     workers that stay when their round fails
 //     liars.cpp         agents that lie, and a coordinator that does
 #pragma once
 
@@ -74,6 +75,9 @@ class World {
   void set_timer(Process& process);
   void carry_out(Process& process, const launcher::StartWorkers& action);
   void carry_out(Process& process, const launcher::StartSuccessor& action);
+  void carry_out(Process& process, const launcher::StartMissing& action);
+  void carry_out(Process& process, const launcher::RevokeRound& action);
+  void carry_out(Process& process, const launcher::EndWorker& action);
   void carry_out(Process& process, const launcher::KillWorker& action);
   void carry_out(Process& process, const launcher::SignalWorkers& action);
   // Suspending a job is not simulated: agents only pass it on to their workers, and the coordinator does not see it.
@@ -149,6 +153,11 @@ class World {
   void tell_peers(const Worker& dead);
   void hang_until_watchdog(const Worker& culprit, int root);
   Worker* worker_on(int machine, int local);
+
+  // survivors.cpp
+  void plan_stay(Worker& worker);
+  void leave_groups(int id, int round, int root);
+  void start_in_place(Process& process, int local, int round, const rendezvous::Assignment& assignment);
 
   // Adds to the hash what happened.
   void mark(int what, int who, int which = 0);

@@ -14,6 +14,12 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+try:
+    import ddprun
+    import ddprun.torch  # noqa: F401  (without the package's metadata it makes the backend known)
+except ImportError:  # under torchrun, which needs no ddprun
+    pass
+
 FILE, MODE = sys.argv[1], sys.argv[2]
 EVERY = int(sys.argv[3]) if MODE == "checkpoint" else 0
 RESTART = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", 0))
@@ -41,9 +47,6 @@ class Place:
 def main():
     torch.set_num_threads(1)
     torch.manual_seed(1)
-    if MODE == "keep":
-        import ddprun
-        import ddprun.torch  # noqa: F401  (without the package's metadata it makes the backend known)
     dist.init_process_group("ddp" if MODE == "keep" else "gloo")
     model = nn.Sequential(*(layer for _ in range(3) for layer in (nn.Linear(1920, 1920), nn.ReLU())))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)

@@ -8,6 +8,8 @@ namespace ddp::apps {
 
 namespace {
 
+constexpr char kCommandWords[] = "chaos ps stacks";  // run_command() in commands/command.cpp
+
 enum class Values { Unknown, Words, Files, Folders };
 
 Values values_of(const Option& option) {
@@ -104,6 +106,9 @@ constexpr char kBash[] = R"(_@command@() {
         mapfile -t COMPREPLY < <(compgen -W '@options@' -- "$cur")
       else
         _@command@_files -f
+        if [[ $COMP_CWORD == 1 ]]; then
+          mapfile -t -O ${#COMPREPLY[@]} COMPREPLY < <(compgen -W '@commands@' -- "$cur")
+        fi
       fi ;;
   esac
 }
@@ -146,8 +151,12 @@ std::string bash_script(const Options& options) {
 constexpr char kZsh[] = R"(#compdef @command@
 _@command@() {
   _arguments -S -A '-*' \
-@options@    '1:program:_files' \
+@options@    '1:program:_@command@_program' \
     '*:argument:_files'
+}
+_@command@_program() {
+  (( CURRENT == 2 )) && compadd -- @commands@
+  _files
 }
 if [[ $funcstack[1] == _@command@ ]]; then
   _@command@ "$@"
@@ -208,6 +217,7 @@ constexpr char kFish[] = R"(function __@command@_before_program
     end
     return 0
 end
+complete -c @command@ -n 'test (count (commandline -opc)) -eq 1' -a '@commands@'
 @options@)";
 
 std::string fish_option(const Option& option) {
@@ -233,6 +243,7 @@ std::string completion_script(const Options& options, const std::string& shell, 
     script = replace_all(shell == "zsh" ? kZsh : kFish, "@options@", lines);
     script = replace_all(script, "@take_a_word@", join(options_with_value(options), " "));
   }
+  script = replace_all(script, "@commands@", command == "torchrun" ? "" : kCommandWords);
   return replace_all(script, "@command@", command);
 }
 

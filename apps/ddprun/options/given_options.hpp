@@ -37,6 +37,7 @@ struct GivenOptions {
   LogOptions logs;
 
   int max_restarts = 0;
+  std::string on_failure = "restart";
   int shutdown_timeout = 30;
   double monitor_interval = 0.004;
   double stacks_timeout = 0.5;

@@ -124,6 +124,25 @@ void resolve_hangs(const GivenOptions& given, launcher::LaunchConfig& config) {
   }
 }
 
+// Whether workers that live stay when others fail.
+bool survivors_stay(const GivenOptions& given, const launcher::LaunchConfig& config) {
+  if (given.on_failure != "replace") return false;
+  const std::string option = "--on-failure replace ";
+  if (config.job.max_restarts == 0) {
+    throw UsageError(option + "does nothing without --max-restarts N, since each failure spends a restart; give both");
+  }
+  if (config.job.min_nodes < config.job.max_nodes) {
+    throw UsageError(option + "needs a fixed number of nodes, since those that stay keep their ranks; give --nnodes " +
+                     std::to_string(config.job.max_nodes) + ", or leave it out");
+  }
+  if (config.keep_memory != launcher::KeepMemory::No) {
+    throw UsageError(option +
+                     "does not go with --keep-memory: a new process gets its state from a worker that stays, or "
+                     "from memory that was kept, not from both; leave one of them out");
+  }
+  return true;
+}
+
 launcher::StdinReader stdin_reader(const std::string& text, const launcher::LaunchConfig& config) {
   using Who = launcher::StdinReader::Who;
   if (text.empty()) return {};
@@ -307,6 +326,7 @@ std::variant<Launch, JustPrint> parse_options(const std::vector<std::string>& ar
   launch.config.preload = given.preload;
   launch.config.serve_gloo = given.gloo == "ddp";
   launch.config.keep_memory = keep_memory(given.keep_memory);
+  launch.config.job.survivors_stay = survivors_stay(given, launch.config);
   launch.config.preload_timeout = std::chrono::seconds(given.preload_timeout);
   if (!legacy.empty()) launch.config.program_args.insert(launch.config.program_args.begin(), legacy);
   return launch;

@@ -42,6 +42,7 @@
 #include "ddp/progress_bar.hpp"
 #include "ddp/rank_zero.hpp"
 #include "ddp/reduction.hpp"
+#include "ddp/run.hpp"
 #include "ddp/sampler.hpp"
 #include "ddp/session.hpp"
 #include "ddp/sgd.hpp"

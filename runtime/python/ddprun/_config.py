@@ -36,6 +36,7 @@ class LaunchConfig:
     stdin: Union[None, int, str] = None
     # Failure and shutdown
     max_restarts: Optional[int] = None
+    on_failure: Optional[str] = None
     shutdown_timeout: Optional[int] = None
     monitor_interval: Optional[float] = None
     stacks_timeout: Optional[float] = None

@@ -24,7 +24,8 @@ when it is done with it. The runs of a row are the kills of one job.
   median time of a step before the first kill. 0 would be a kill that nobody notices.
 * next step: from the kill until then.
 * again: steps that were done before the kill and had to be done again.
-* keep: `ddprun --keep-memory`, with `ddprun.keep` or `train --keep`. checkpoint: a restart from the newest checkpoint,
+* keep: `ddprun --keep-memory`, with `ddprun.keep` or `train --keep`; `--keep-memory=shadow` where all workers are
+  killed, since they may be within one update. checkpoint: a restart from the newest checkpoint,
   which rank 0 writes after every 10 steps.
 """
 COST = """
@@ -110,8 +111,9 @@ def kills_of(command, environment, kills_all, count, patience):
             return [figures_of(kill_once(running, steps, kills_all), running, steps, step_time) for _ in range(count)]
 
 
-def contenders(bench):
+def contenders(bench, kills_all):
     """Yields (name, command, environment, why not, most kills)."""
+    keep = "--keep-memory=shadow" if kills_all else "--keep-memory"  # all may be within one update
     script = os.path.join(bench.root, "apps/ddp_bench/worker/kept_train.py")
     python = {"PYTHON_EXEC": bench.python, "PYTHONPATH": os.path.join(bench.root, "runtime/python"),
               "PATH": os.path.dirname(bench.binary("ddprun")) + os.pathsep + os.environ["PATH"]}
@@ -119,12 +121,12 @@ def contenders(bench):
     train = [bench.binary("train"), "--width", "512", "--layers", "3", "--heads", "8", "--context", "32",
              "--global-batch", "4", "--steps", "1000000", "--validate-every", "0", "--sample-bytes", "0",
              "--warmup", "100", "--times", "FILE", "--checkpoint", "FILE.safetensors"]
-    yield "PyTorch, keep", [*ddprun, "--keep-memory", "--preload", "auto", script, "FILE", "keep"], python, bench.no_torch, 20
+    yield "PyTorch, keep", [*ddprun, keep, "--preload", "auto", script, "FILE", "keep"], python, bench.no_torch, 20
     torchrun = bench.launcher("torchrun", WORKERS)
     yield ("PyTorch, torchrun, checkpoint",
            ["env", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1", *torchrun.prefix, "--max-restarts", "100000", script, "FILE",
             "checkpoint", str(EVERY)], {}, torchrun.not_run, 5)
-    yield "C++, keep", [*ddprun, "--keep-memory", *train, "--keep", "--checkpoint-every", "0"], {}, "", 20
+    yield "C++, keep", [*ddprun, keep, *train, "--keep", "--checkpoint-every", "0"], {}, "", 20
     yield "C++, checkpoint", [*ddprun, *train, "--checkpoint-every", str(EVERY)], {}, "", 20
 
 
@@ -172,7 +174,7 @@ def cost(bench):
 def measure(bench):
     groups = []
     for name, kills_all in (("one worker killed", False), ("all workers killed", True)):
-        groups.append(Group(name, [row_of(bench, *one, kills_all) for one in contenders(bench)]))
+        groups.append(Group(name, [row_of(bench, *one, kills_all) for one in contenders(bench, kills_all)]))
     return [*groups, cost(bench)]
 
 

@@ -2,8 +2,9 @@
 """A table of hangs. Each is a round of one job: ddprun finds that it makes no progress, restarts it, and the next round
 hangs in the next way.
 
-A case says which ranks are the culprits. The line at which they stand ends with "# here: NAME OF THE CASE". Each takes
-some seconds: every fourth is run, and with DDPRUN_HANGS=all all of them are.
+A case says which ranks are the culprits. The line at which the first of them stands ends with "# here: NAME OF THE CASE".
+In most cases the others wait in an all_reduce of Gloo's; in those of groups all ranks call the case, with the backend
+"ddp". Each takes some seconds: every fourth is run, and with DDPRUN_HANGS=all all of them are.
 """
 import asyncio
 import fcntl
@@ -31,6 +32,13 @@ def case(culprits=(2,), verdict="outside"):
     def add(function):
         CASES.append((function.__name__, function, culprits, verdict))
         return function
+    return add
+
+
+def case_of_groups(culprits, verdict):
+    def add(function):
+        function.is_of_groups = True
+        return case(culprits, verdict)(function)
     return add
 
 
@@ -195,6 +203,55 @@ def waits_for_a_key():
     dist.distributed_c10d._get_default_store().get("never set")  # here: waits_for_a_key
 
 
+def world(rank):
+    dist.all_reduce(torch.ones(10))
+
+
+@case_of_groups(culprits=(3,), verdict="awaited")
+def one_after_the_other(rank):
+    pair = dist.new_group([0, 1])
+    if rank == 0:
+        dist.all_reduce(torch.ones(10), group=pair)
+    elif rank < 3:
+        dist.recv(torch.ones(10), src=rank + 1)
+    time.sleep(EVER)  # here: one_after_the_other
+
+
+@case_of_groups(culprits=(1,), verdict="awaited")
+def in_another_group(rank):
+    halves = [dist.new_group([0, 1]), dist.new_group([2, 3])]
+    if rank == 1:
+        dist.distributed_c10d._get_default_store().get("never set")  # here: in_another_group
+    dist.reduce_scatter_tensor(torch.ones(5), torch.ones(10), group=halves[rank // 2])
+    world(rank)
+
+
+@case_of_groups(culprits=(2, 3), verdict="deadlock")
+def groups_in_another_order(rank):
+    groups = [dist.new_group([2, 3]), dist.new_group([2, 3])]
+    if rank == 2:
+        dist.all_reduce(torch.ones(10), group=groups[0])  # here: groups_in_another_order
+    if rank == 3:
+        dist.all_reduce(torch.ones(10), group=groups[1])
+    world(rank)
+
+
+@case_of_groups(culprits=(0, 1), verdict="deadlock")
+def both_receive(rank):
+    if rank < 2:
+        dist.recv(torch.ones(10), src=1 - rank)  # here: both_receive
+    world(rank)
+
+
+@case_of_groups(culprits=(1,), verdict="awaited")
+def loads_while_a_message_is_awaited(rank):
+    request = dist.irecv(torch.ones(10), src=(rank + 1) % 4)  # nobody waits for it yet
+    if rank == 1:
+        queue.Queue().get()  # here: loads_while_a_message_is_awaited
+    world(rank)
+    request.wait()
+
+
 if os.environ.get("DDPRUN_HANGS") != "all":
     CASES = CASES[::4]
 
@@ -204,9 +261,14 @@ def main():
     if number == len(CASES):
         return  # the round after the last case
     name, hang, culprits, _ = CASES[number]
-    dist.init_process_group("gloo")
+    is_of_groups = hasattr(hang, "is_of_groups")
+    if is_of_groups:
+        import ddprun.torch  # noqa: F401  (before PyTorch 2.14 it makes the backend known)
+    dist.init_process_group("ddp" if is_of_groups else "gloo")
     dist.barrier()
-    if rank in culprits:
+    if is_of_groups:
+        hang(rank)
+    elif rank in culprits:
         hang()
     dist.all_reduce(torch.ones(10))
     dist.barrier()

@@ -13,6 +13,7 @@ import torch.distributed as dist
 
 import ddprun
 import ddprun.torch  # noqa: F401
+from ddprun.recovery import _layout
 
 RANK, LIFE = os.environ["RANK"], int(os.environ["TORCHELASTIC_RESTART_COUNT"])
 made = 0
@@ -151,9 +152,16 @@ def closures_and_growth():
     kept(model, optimizer, extra=[grows], record_bytes=1 << 20).start_step()
 
 
+def no_copy(optimizer):
+    raise AssertionError("the state was found out again")
+
+
 def after_a_restart():
     model, optimizer = model_and_optimizer()
+    find_out = _layout._copy_after_a_step
+    _layout._copy_after_a_step = find_out if LIFE == 0 else no_copy
     run = ddprun.keep(model, optimizer, name="restarted")
+    _layout._copy_after_a_step = find_out
     if LIFE == 0:
         assert not run.recovered, run.recovered
         for x in run.batches([torch.ones(2, 4)] * 3, 5):
@@ -170,12 +178,17 @@ def after_a_restart():
     assert run.recovered, "not found"
     model[0].reset_parameters()
     refused("the parameters were overwritten after keep.. had recovered them", run.start_step)
+    # Other settings make other state, so nothing of what was kept is used.
+    model, optimizer = model_and_optimizer(amsgrad=True)
+    run = ddprun.keep(model, optimizer, name="changed")
+    assert not run.recovered, run.recovered
+    train(model, optimizer, run, 2)
 
 
 def what_the_next_life_finds():
-    model, optimizer = model_and_optimizer()
-    run = ddprun.keep(model, optimizer, name="overwritten")
-    if LIFE == 0:
+    for name in ("overwritten", "changed"):
+        model, optimizer = model_and_optimizer()
+        run = ddprun.keep(model, optimizer, name=name)
         train(model, optimizer, run)
         run.start_step()
 

@@ -238,6 +238,8 @@ def main():
             if not is_armed:
                 arm(LIFE)
                 is_armed = True
+            if run.step == 5:
+                print(f"rank {RANK} has done 5 steps", flush=True)
             is_last_part = (run.batch + 1) % accumulate == 0
             with parallel.no_sync() if not is_last_part else torch.enable_grad():
                 with torch.autocast("cpu", torch.bfloat16, enabled=CASE == "mixed"):

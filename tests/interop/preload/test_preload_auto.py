@@ -20,7 +20,7 @@ with open(os.path.join(sys.argv[1], "auto_imports.py")) as source_file:
     warm_parent.import_own(compile(source_file.read(), "auto_imports.py", "exec"))
 auto_imports = warm_parent.auto_imports
 auto_imports.KNOWN_SAFE = {"json", "wave", "xml", "zlib", "email"}  # modules that every Python has
-auto_imports.IMPORTED_LATER = {"wave": "chunk"}
+auto_imports.IMPORTED_LATER = {("wave",): ["chunk"]}
 
 
 class Folder:

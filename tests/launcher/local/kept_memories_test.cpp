@@ -82,6 +82,24 @@ TEST_CASE("kept memories: a worker's next process gets the same memory, and what
   CHECK(memories.bytes() == 2 * kBytes);
 }
 
+TEST_CASE("kept memories: a worker may read what was kept for it before it says how much it wants",
+          "[launcher][unit]") {
+  KeptMemories memories(2);
+  CHECK(memories.find(0, "model") == -1);
+  const Worker zero(handed(memories, 0));
+  zero.mark(0, 4, 4);
+  memories.begin_round(0, 2);
+  const int found = memories.find(0, "model");
+  REQUIRE(found >= 0);
+  std::uint64_t version = 0;
+  REQUIRE(pread(found, &version, sizeof version, 0) == sizeof version);
+  CHECK(version == kKeptVersion);
+  CHECK(pwrite(found, "x", 1, 0) == -1);
+  CHECK(memories.find(1, "model") == -1);  // that worker has kept nothing
+  CHECK(memories.find(0, "other") == -1);
+  CHECK_FALSE(handed(memories, 0).is_new);  // reading it hands out nothing
+}
+
 TEST_CASE("kept memories: workers that were all within an update get the parts of the shadow", "[launcher][unit]") {
   KeptMemories memories(2);
   memories.begin_round(0, 2);

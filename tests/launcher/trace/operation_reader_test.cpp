@@ -6,17 +6,19 @@
 #include <string>
 #include <vector>
 
+#include "launcher/diagnosis/call_memory.hpp"
 #include "tests/launcher/trace/worker_memory.hpp"
 
 using namespace ddp::launcher;
-using ddp::rendezvous::kTracedOperations;
+using ddp::rendezvous::kMostRecords;
 using ddp::testing::WorkerMemory;
 
 namespace {
 
 struct Traced {
-  OperationReader reader;
-  WorkerMemory worker{reader.memory_for_worker()};
+  CallMemory memory;
+  OperationReader reader{memory.descriptor()};
+  WorkerMemory worker{memory.descriptor()};
   std::vector<TracedOperation> got;
   std::string names;
 
@@ -71,14 +73,14 @@ TEST_CASE("operation reader: of a dead worker it gives what was under way, too",
 TEST_CASE("operation reader: counts what was overwritten before it was read, and goes on", "[launcher][unit]") {
   Traced traced;
   traced.worker.join(0, "world");
-  for (std::uint64_t number = 1; number <= kTracedOperations + 10; ++number) {
+  for (std::uint64_t number = 1; number <= kMostRecords + 10; ++number) {
     traced.worker.start(0, number, 1);
     traced.worker.end(0, number, 2);
   }
   const Sequences got = traced.read();
-  REQUIRE(got.size() == kTracedOperations);
+  REQUIRE(got.size() == kMostRecords);
   CHECK(got.front() == 11);
-  CHECK(got.back() == kTracedOperations + 10);
+  CHECK(got.back() == kMostRecords + 10);
   CHECK(traced.reader.missed() == 10);
 }
 
@@ -109,8 +111,7 @@ TEST_CASE("operation reader: nonsense of a worker is cut or counted, and read to
   traced.worker.end(0, 1, INT64_MIN);
   CHECK(traced.read() == Sequences{1});
   CHECK(traced.names == std::string(64, 'x') + "/unknown/unknown");
-  for (std::uint64_t slot = 0; slot < kTracedOperations; ++slot)
-    traced.worker.record(0, slot).number = UINT64_MAX - slot;
+  for (std::uint64_t slot = 0; slot < kMostRecords; ++slot) traced.worker.record(0, slot).number = UINT64_MAX - slot;
   traced.read();
   traced.read_last();
   traced.worker.header().groups[63].generation = 3;

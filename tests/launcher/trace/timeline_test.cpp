@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "launcher/diagnosis/call_memory.hpp"
 #include "tests/launcher/trace/worker_memory.hpp"
 
 using namespace ddp::launcher;
@@ -97,8 +98,9 @@ TEST_CASE("timeline: another node's times are moved to the coordinator's clock, 
 TEST_CASE("timeline: collectives of a group are slices of one track, and never overlap when the estimate changes",
           "[launcher][unit]") {
   Written written(false);
-  auto reader = std::make_shared<OperationReader>();
-  WorkerMemory worker(reader->memory_for_worker());
+  const CallMemory memory;
+  auto reader = std::make_shared<OperationReader>(memory.descriptor());
+  WorkerMemory worker(memory.descriptor());
   written.timeline.use_clock(0, ClockOffset::Estimate{.ahead_ns = 10'000, .error_ns = 1});
   written.begin_round(0);
   written.timeline.worker_started(0, 2, 4711);
@@ -128,8 +130,9 @@ TEST_CASE("timeline: collectives of a group are slices of one track, and never o
 
 TEST_CASE("timeline: what is open is ended, and what is missing is said", "[launcher][unit]") {
   Written written;
-  auto reader = std::make_shared<OperationReader>();
-  WorkerMemory worker(reader->memory_for_worker());
+  const CallMemory memory;
+  auto reader = std::make_shared<OperationReader>(memory.descriptor());
+  WorkerMemory worker(memory.descriptor());
   written.timeline.use_clock(0, ClockOffset::Estimate{});
   written.begin_round(0);
   written.timeline.worker_started(0, 2, 4711);

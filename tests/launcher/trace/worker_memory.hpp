@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A worker's end of the memory of a trace.
+// A worker's end of the memory in which it records its operations.
 #pragma once
 
 #include <sys/mman.h>
@@ -9,32 +9,35 @@
 #include <string>
 
 #include "rendezvous/base/descriptor.hpp"
-#include "rendezvous/traced_operations.hpp"
+#include "rendezvous/operation_records.hpp"
 
 namespace ddp::testing {
 
 class WorkerMemory {
  public:
   explicit WorkerMemory(const rendezvous::Descriptor& memory)
-      : header_(static_cast<rendezvous::TraceHeader*>(
-            mmap(nullptr, rendezvous::kTraceBytes, PROT_READ | PROT_WRITE, MAP_SHARED, memory.get(), 0))) {
+      : header_(static_cast<rendezvous::OperationRecordsHeader*>(
+            mmap(nullptr, rendezvous::kOperationRecordsBytes, PROT_READ | PROT_WRITE, MAP_SHARED, memory.get(), 0))) {
+    header_->version = rendezvous::kOperationRecordsVersion;
+    header_->records = rendezvous::kMostRecords;
+    header_->messages = 1U << 1;
+    std::string("recv").copy(header_->operations[1].data(), 23);
     std::string("all_reduce").copy(header_->operations[0].data(), 23);
     std::string("float32").copy(header_->dtypes[0].data(), 23);
   }
-  ~WorkerMemory() { munmap(header_, rendezvous::kTraceBytes); }
+  ~WorkerMemory() { munmap(header_, rendezvous::kOperationRecordsBytes); }
   WorkerMemory(const WorkerMemory&) = delete;
   WorkerMemory& operator=(const WorkerMemory&) = delete;
 
-  rendezvous::TraceHeader& header() { return *header_; }
+  rendezvous::OperationRecordsHeader& header() { return *header_; }
   void join(std::size_t group, const std::string& name) {
     header_->groups[group].name.fill(0);
     name.copy(header_->groups[group].name.data(), name.size());
+    header_->groups[group].size = 4;
     header_->groups[group].generation += 2;
   }
   rendezvous::OperationRecord& record(std::size_t group, std::uint64_t number) {
-    auto* const rings = reinterpret_cast<std::byte*>(header_) + rendezvous::kTraceRingsAt;
-    auto* const ring = reinterpret_cast<rendezvous::OperationRecord*>(rings + group * rendezvous::kTraceRingBytes);
-    return ring[number % rendezvous::kTracedOperations];
+    return rendezvous::ring_of(header_, group)[number % header_->records];
   }
   // Begins operation `number`, which is its sequence number too, at `at` ns.
   void start(std::size_t group, std::uint64_t number, std::int64_t at) {
@@ -55,7 +58,7 @@ class WorkerMemory {
   }
 
  private:
-  rendezvous::TraceHeader* header_;
+  rendezvous::OperationRecordsHeader* header_;
 };
 
 }  // namespace ddp::testing

@@ -607,3 +607,103 @@ TEST_CASE("coordinator: a node that stopped its workers while it was silent expl
   CHECK(job.core.round() == 2);
   CHECK(job.core.restarts() == 0);
 }
+
+TEST_CASE(
+    "coordinator: with --on-failure replace the next round opens once all nodes are quiet or idle, and spends a "
+    "restart",
+    "[rendezvous][unit]") {
+  JobShape shape = fixed(3, 1);
+  shape.survivors_stay = true;
+  Job job(shape);
+  for (const char* host : {"a", "b", "c"}) job.join(host);
+  job.start();
+  job.fail("b", 1);
+  for (const char* host : {"a", "b", "c"}) {
+    CHECK(job.told(host).kind == Directive::Kind::Stop);
+    CHECK(job.told(host).survivors_stay);
+  }
+  const auto become_quiet = [&](const std::string& host) {
+    job.nodes[host].state.phase = WorkersPhase::Quiet;
+    job.report(host);
+  };
+  become_quiet("a");
+  job.end("b", false);
+  CHECK(job.core.round() == 1);
+  become_quiet("c");
+  CHECK(job.core.round() == 2);
+  job.start();
+  CHECK(job.told("a").assignment.restart_count == 1);
+
+  job.fail("c", 2);  // no restart is left: nobody stays
+  CHECK(job.told("a").kind == Directive::Kind::Stop);
+  CHECK_FALSE(job.told("a").survivors_stay);
+}
+
+TEST_CASE("coordinator: workers that stay wait for the replacement of a lost node, and end if there is none",
+          "[rendezvous][unit]") {
+  JobShape shape = fixed(2, 1);
+  shape.survivors_stay = true;
+  Job job(shape);
+  job.join("a");
+  job.join("b");
+  job.start();
+  job.gone("b");
+  CHECK(job.told("a").survivors_stay);
+  job.nodes["a"].state.phase = WorkersPhase::Quiet;
+  job.report("a");
+  SECTION("it comes") {
+    job.join("c");
+    CHECK(job.core.round() == 2);
+  }
+  SECTION("it does not") {
+    job.pass(seconds(61));
+    CHECK(job.told("a").kind == Directive::Kind::Stop);  // its workers first
+    CHECK_FALSE(job.told("a").survivors_stay);
+    CHECK_FALSE(job.core.over());
+    job.stopped();
+    CHECK(job.leaves("a", 1));
+  }
+}
+
+TEST_CASE("coordinator: a user's signal ends workers that stay", "[rendezvous][unit]") {
+  JobShape shape = fixed(2, 3);
+  shape.survivors_stay = true;
+  Job job(shape);
+  job.join("a");
+  job.join("b");
+  job.start();
+  job.fail("b", 1);
+  job.nodes["a"].state.phase = WorkersPhase::Quiet;
+  job.nodes["a"].state.stop_signal = SIGTERM;
+  job.report("a");
+  CHECK(job.told("a").kind == Directive::Kind::Stop);
+  CHECK_FALSE(job.told("a").survivors_stay);
+}
+
+TEST_CASE("coordinator: a node that was lost with workers that wait is told to kill them", "[rendezvous][unit]") {
+  JobShape shape = fixed(2, 3);
+  shape.survivors_stay = true;
+  Job job(shape);
+  job.join("a");
+  Job::Node lost;
+  lost.link = ++job.links;
+  lost.state.job = shape;
+  lost.state.incarnation = lost.state.host = "b";
+  lost.state.addresses = {"fd00::b"};
+  lost.state.slots = 1;
+  lost.state.epoch = "e";
+  lost.state.phase = WorkersPhase::Quiet;
+  job.nodes["b"] = lost;
+  job.report("b");
+  CHECK(job.told("b").stop_signal == SIGKILL);
+}
+
+TEST_CASE("coordinator: all nodes are to be given the same --on-failure", "[rendezvous][unit]") {
+  Job job(fixed(2, 3));
+  job.join("a");
+  job.job.survivors_stay = true;
+  job.join("b");
+  CHECK(job.leaves("b", 1));
+  CHECK(job.told("b").reason ==
+        "--on-failure is replace on this host and restart at the coordinator: give all hosts the same");
+}

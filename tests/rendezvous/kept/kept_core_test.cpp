@@ -114,6 +114,41 @@ TEST_CASE("kept core: where each rank was within the update, all put their tenso
   CHECK(plan_of({with_part(within(0, 1, 6), 5)}).parts == std::vector<int>{0});  // its own copy of all
 }
 
+TEST_CASE("kept core: ranks of several nodes go on together, whatever each node's ranks would do",
+          "[rendezvous][unit]") {
+  // Node 0 would do step 5 again, node 1 would go on after it.
+  const std::vector<KeptFacts> differ = {within(0, 4, 5), updated(1, 4, 5), done_with(2, 4, 5), done_with(3, 4, 5)};
+  const KeptPlan plan = plan_recovery_of_job(differ);
+  CHECK(plan.go_on == GoOn::WithinStep);
+  CHECK(plan.step == 5);
+  CHECK(plan.source == 1);
+  CHECK(plan.copies == std::vector<bool>{true, false, false, false});
+  CHECK(plan.fills.empty());
+  // A node of one worker that was killed within its update has no whole tensors.
+  const KeptPlan alone = plan_recovery_of_job({within(0, 2, 5), done_with(1, 2, 5)});
+  CHECK(alone.go_on == GoOn::WithinStep);
+  CHECK(alone.source == 1);
+}
+
+TEST_CASE("kept core: ranks of a node that replaces a lost one are filled by one that is whole", "[rendezvous][unit]") {
+  const KeptFacts nothing;
+  const KeptPlan plan = plan_recovery_of_job({nothing, nothing, within(2, 4, 5), updated(3, 4, 5)});
+  CHECK(plan.go_on == GoOn::WithinStep);
+  CHECK(plan.step == 5);
+  CHECK(plan.source == 3);
+  CHECK(plan.copies == std::vector<bool>{true, true, true, false});
+  CHECK(plan.fills == std::vector<bool>{true, true, false, false});
+  CHECK_THAT(plan.reason, Contains("rank 0, rank 1 had nothing, and gets tensors and records of rank 3"));
+
+  CHECK_FALSE(plan_recovery_of_job({nothing, nothing}).usable());
+  CHECK_FALSE(plan_recovery_of_job({nothing, within(1, 2, 5)}).usable());
+  const KeptPlan moved = plan_recovery_of_job({nothing, done_with(0, 2, 5)});
+  CHECK_THAT(moved.reason, Contains("the memory of rank 1 of 2 was kept by rank 0 of 2"));
+  // A shadow has tensors for its own node.
+  const KeptPlan shadow = plan_recovery_of_job({nothing, with_part(within(1, 2, 5), 4)});
+  CHECK_FALSE(shadow.usable());
+}
+
 TEST_CASE("kept core: a shadow that is not whole is not used", "[rendezvous][unit]") {
   const auto reason = [](const KeptFacts& second) {
     const KeptPlan plan = plan_of({with_part(within(0, 2, 6), 5), second});

@@ -109,6 +109,24 @@ TEST_CASE("link codec: what is sent is what arrives, however the bytes are split
   }
 }
 
+TEST_CASE("link codec: what is said about survivors arrives, and is left out where there is nothing to say",
+          "[rendezvous][unit]") {
+  AgentState state = some_state();
+  CHECK(encode(state).find("survivors") == std::string::npos);
+  state.job.survivors_stay = true;
+  state.phase = WorkersPhase::Quiet;
+  Directive stop{.kind = Directive::Kind::Stop, .epoch = "e", .round = 3, .stop_signal = 15, .survivors_stay = true};
+  stop.reason = "rank 1 failed";
+  FrameDecoder decoder;
+  decoder.feed(encode(state) + encode(stop));
+  CHECK(std::get<AgentState>(decoder.next()) == state);
+  CHECK(std::get<Directive>(decoder.next()) == stop);
+  stop.kind = Directive::Kind::Wait;
+  stop.stop_signal = 0;
+  decoder.feed(encode(stop));
+  CHECK(std::holds_alternative<MalformedFrame>(decoder.next()));
+}
+
 TEST_CASE("link codec: bytes that are not UTF-8 are replaced, and nothing is thrown", "[rendezvous][unit]") {
   AgentState state = some_state();
   state.failures[0].stderr_tail = {"\xff\xfe"};
@@ -172,4 +190,56 @@ TEST_CASE("link codec: a message that is not accepted is malformed, and so are u
   CHECK(why(state, "\"round\":3", "\"round\":1e300") == "a number that is not whole");
   CHECK(why(directive, "\"kind\":\"run\"", "\"kind\":\"fly\"") == "a word that is not known");
   CHECK(why(directive, "\"type\":\"directive\"", "\"type\":\"\\u001b[2J\"") == "a message of type ''");
+}
+
+TEST_CASE("link codec: messages about looks come out as they went in, and an older release's have none",
+          "[rendezvous][unit]") {
+  LookEnd end{7, "too many", {}};
+  end.facts.phase = "running";
+  end.facts.round = 3;
+  end.facts.max_nodes = 2;
+  end.facts.coordinator = "A";
+  end.facts.nodes = {{"A", "a", "", "running", 0, 0, 8}, {"B", "b", "10.0.0.2", "cut off", -1, 0, 8}};
+  const LookAnswer answer{7, "B", R"({"text":"\u001b"})"};
+  FrameDecoder decoder;
+  decoder.feed(encode(LookRequest{7, "state"}) + encode(answer) + encode(end));
+  CHECK(std::get<LookRequest>(decoder.next()) == LookRequest{7, "state"});
+  CHECK(std::get<LookAnswer>(decoder.next()) == answer);
+  CHECK(std::get<LookEnd>(decoder.next()) == end);
+  AgentState state = some_state();
+  CHECK(encode(state).find("can_look") == std::string::npos);
+  state.can_look = true;
+  Directive directive = some_directive();
+  directive.can_look = true;
+  decoder.feed(encode(state) + encode(directive));
+  CHECK(std::get<AgentState>(decoder.next()) == state);
+  CHECK(std::get<Directive>(decoder.next()) == directive);
+}
+
+TEST_CASE("link codec: looks that cannot be true are malformed", "[rendezvous][unit]") {
+  JobFacts::Node node{"A", "a", "", "running", 0, 0, 8};
+  const auto is_refused = [](const auto& message) {
+    FrameDecoder decoder;
+    decoder.feed(encode(message));
+    return std::holds_alternative<MalformedFrame>(decoder.next());
+  };
+  const auto with_node = [](const JobFacts::Node& shown) {
+    LookEnd end;
+    end.facts.nodes = {shown};
+    return end;
+  };
+  CHECK_FALSE(is_refused(with_node(node)));
+  CHECK(is_refused(LookRequest{-1, "state"}));
+  CHECK(is_refused(LookRequest{1, std::string(65, 'x')}));
+  CHECK(is_refused(LookRequest{1, "\x1b[2J"}));
+  CHECK(is_refused(LookAnswer{1, "A", std::string((2 << 20) + 1, 'x')}));
+  CHECK(is_refused(LookAnswer{1, "\n", "{}"}));
+  node.node_rank = -2;
+  CHECK(is_refused(with_node(node)));
+  node.node_rank = 0;
+  node.address = "no address";
+  CHECK(is_refused(with_node(node)));
+  LookEnd end;
+  end.facts.nodes.resize(kMaxNodesShown + 1);
+  CHECK(is_refused(end));
 }

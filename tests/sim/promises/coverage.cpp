@@ -58,12 +58,14 @@ constexpr std::array<const char*, static_cast<std::size_t>(Branch::Count)> kBran
     "the nodes of a round have no address of the coordinator in common",
     "a round has an address in numbers though the endpoint is a name",
     "a worker that was killed has a successor",
+    "a round is revoked",
+    "a worker stays",
 };
 
 constexpr std::array<const char*, 7> kCoordinatorNames = {"AgentLinked", "AgentReported", "AgentBeat",      "AgentGone",
                                                           "StoreOpened", "StoreFailed",   "CoordinatorTick"};
 constexpr std::array<const char*, 5> kCoordinatorPhases = {"Gathering", "Opening", "Running", "Stopping", "Over"};
-constexpr std::array<const char*, 23> kAgentNames = {"LinkUp",
+constexpr std::array<const char*, 25> kAgentNames = {"LinkUp",
                                                      "LinkDown",
                                                      "LinkFailed",
                                                      "LinkRefused",
@@ -79,6 +81,8 @@ constexpr std::array<const char*, 23> kAgentNames = {"LinkUp",
                                                      "SuccessorArrived",
                                                      "SuccessorsAwaited",
                                                      "SuccessorsForgone",
+                                                     "WorkerStays",
+                                                     "WorkerQuiet",
                                                      "AllGone",
                                                      "StopSignal",
                                                      "Suspend",
@@ -86,15 +90,16 @@ constexpr std::array<const char*, 23> kAgentNames = {"LinkUp",
                                                      "GuardianGone",
                                                      "Tick",
                                                      "HangFound"};
-constexpr std::array<const char*, 8> kAgentPhases = {"Idle",      "Starting", "Running",  "Stopping",
-                                                     "Lingering", "Killing",  "Clearing", "Left"};
+constexpr std::array<const char*, 10> kAgentPhases = {"Idle",    "Starting", "Running", "Stopping", "Lingering",
+                                                      "Killing", "Clearing", "Left",    "Revoking", "Quiet"};
 
 // What ten thousand seeds have to reach has a +, by event and phase. The others are rare or impossible.
 constexpr std::array<const char*, 7> kCoordinatorMust = {"+++++", "+++++", "+++++", "+++++", " + + ", " +   ", "+++++"};
-constexpr std::array<const char*, 23> kAgentMust = {
-    "+ +++++ ", "+ +++++ ", "+ +++++ ", "+       ", "+++++++ ", "+++++++ ", " + +    ", " +      ",
-    "   + +  ", "  ++ +  ", "  ++ +  ", "  ++    ", "  +     ", "  +     ", "  +     ", "  +     ",
-    "+   + + ", "+ +++++ ", "        ", "        ", "+ +++++ ", "+++++++ ", "        "};
+constexpr std::array<const char*, 25> kAgentMust = {
+    "+ +++++ ++", "+ +++++ ++", "+ +++++ ++", "+         ", "+++++++ ++", "+++++++ ++", " + +      ",
+    " +        ", "   + +    ", "  ++ +    ", "  ++ +  ++", "  ++      ", "  +       ", "  +       ",
+    "  +       ", "  +       ", "  +       ", "  +     + ", "+   + +   ", "+ +++++ ++", "          ",
+    "          ", "+ +++++  +", "+++++++ ++", "          "};
 
 template <typename Counts, typename Musts, typename Names, typename Phases>
 void add_missing(std::vector<std::string>& missing, const Counts& counts, const Musts& musts, const Names& names,

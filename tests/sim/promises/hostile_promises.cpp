@@ -20,10 +20,11 @@ bool holds_among(Lies lies, Promise promise) {
   if (lies == Lies::None) return true;
   // What an agent does with its own workers, and that nothing crashes or grows, holds with every liar.
   const bool is_own_affair = is_one_of(
-      promise, {Promise::NewestRoundOnly, Promise::ReapedBeforeNext, Promise::IdleIsTrue, Promise::ReportsAreTrue,
-                Promise::GuardedOnly, Promise::NothingLeftRunning, Promise::SuccessIsClean, Promise::OwnSuccessIsTrue,
-                Promise::ReasonsAreGiven, Promise::StateIsBounded, Promise::NoBusyLoop, Promise::CoresThrowNothing,
-                Promise::EveryRunEnds, Promise::UserIsHeard, Promise::OverForEver, Promise::BudgetIsKept});
+      promise, {Promise::NewestRoundOnly, Promise::ReapedBeforeNext, Promise::IdleIsTrue, Promise::QuietIsTrue,
+                Promise::ReportsAreTrue, Promise::GuardedOnly, Promise::NothingLeftRunning, Promise::SuccessIsClean,
+                Promise::OwnSuccessIsTrue, Promise::ReasonsAreGiven, Promise::StateIsBounded, Promise::NoBusyLoop,
+                Promise::CoresThrowNothing, Promise::EveryRunEnds, Promise::UserIsHeard, Promise::OverForEver,
+                Promise::BudgetIsKept});
   if (lies == Lies::Coordinator) {  // it may name any round, let nodes wait for ever, and its budget is its own affair
     return is_own_affair &&
            !is_one_of(promise, {Promise::NewestRoundOnly, Promise::EveryRunEnds, Promise::BudgetIsKept});

@@ -21,6 +21,12 @@ void Invariants::on_report(const Process& process, const rendezvous::AgentState&
     promise(Promise::ReportsAreTrue, worker.why != Why::Ddprun || failure.stopped_by_ddprun, describe(worker));
     promise(Promise::ReportsAreTrue, failure.rank == worker.rank && failure.status == worker.status, describe(worker));
   }
+  if (state.phase == rendezvous::WorkersPhase::Quiet) {
+    for (const int id : process.workers) {
+      const Worker& worker = scene_.worker(id);
+      promise(Promise::QuietIsTrue, worker.reaped || worker.quiet || !worker.acts, describe(worker));
+    }
+  }
   const bool ran = !process.workers.empty() && scene_.worker(process.workers.front()).round == state.round;
   if (state.phase != rendezvous::WorkersPhase::Idle || !ran || !state.unkillable.empty()) return;
   for (const int id : process.workers) {
@@ -43,8 +49,11 @@ void Invariants::on_report(const Process& process, const rendezvous::AgentState&
 void Invariants::on_told(const Process& process, const Directive& directive) {
   if (directive.epoch != "epoch" || directive.round < process.core.state().round) return;
   const bool is_newer = directive.round > process.core.state().round;
-  const bool stops = directive.kind == Directive::Kind::Stop || directive.kind == Directive::Kind::Exit;
-  if (stops || (directive.kind == Directive::Kind::Run && is_newer)) must_stop_.insert(process.index);
+  const bool is_stop = directive.kind == Directive::Kind::Stop;
+  if (directive.kind == Directive::Kind::Exit || (is_stop && !directive.survivors_stay)) {
+    must_stop_.insert(process.index);
+  }
+  if (is_stop || (directive.kind == Directive::Kind::Run && is_newer)) must_leave_.insert(process.index);
   if (the_end_ && directive.kind == Directive::Kind::Exit && directive.reason == the_end_->reason) {
     heard_the_end_.insert(process.index);
   }
@@ -54,17 +63,29 @@ void Invariants::on_start(const Process& process, const Assignment& assignment) 
   const int round = process.core.state().round;
   const std::string who = process.config.host + ", round " + std::to_string(round);
   must_stop_.erase(process.index);
+  must_leave_.erase(process.index);
   promise(Promise::NewestRoundOnly, round == process.newest_round_told,
           who + ", it knows round " + std::to_string(process.newest_round_told));
   const auto members = rounds_.find(round);
   promise(Promise::OnlyMembersRun, members != rounds_.end() && found(members->second, process.index) == assignment,
           who);
+  const bool survivors_stay = process.core.phase() == launcher::AgentCore::Phase::Running;
   for (const int id : process.workers) {
     const Worker& worker = scene_.worker(id);
-    promise(Promise::ReapedBeforeNext, worker.reaped || scene_.is_stuck(worker), who + ": " + describe(worker));
+    const bool stays = survivors_stay && (worker.quiet || !worker.acts);
+    promise(Promise::ReapedBeforeNext, worker.reaped || stays || scene_.is_stuck(worker),
+            who + ": " + describe(worker));
   }
   promise(Promise::GuardedOnly, !process.guardian_gone, who);
   promise(Promise::NothingStartsAfterEnd, !scene_.coordinator->core.over() || has_just_woken(process), who);
+}
+
+void Invariants::on_start_missing(const Process& process, const launcher::StartMissing& start) {
+  on_start(process, start.assignment);
+  for (const int local : start.local_ranks) {
+    const Worker& worker = scene_.worker(process.workers[static_cast<std::size_t>(local)]);
+    promise(Promise::ReapedBeforeNext, worker.reaped, process.config.host + ": " + describe(worker));
+  }
 }
 
 void Invariants::on_succession(const Process& process, const Worker& dead) const {
@@ -116,12 +137,12 @@ void Invariants::check_quiet() const {
   const Worker* newest = nullptr;
   for (const int id : scene_.alive) {
     const Worker& worker = scene_.worker(id);
-    if (worker.acts && (!newest || worker.round > newest->round)) newest = &worker;
+    if (worker.acts && !worker.quiet && (!newest || worker.round > newest->round)) newest = &worker;
   }
   std::map<std::pair<int, int>, const Worker*> slots;
   for (const int id : scene_.alive) {
     const Worker& worker = scene_.worker(id);
-    if (!acts_against_orders(worker)) continue;
+    if (!acts_against_orders(worker) || worker.quiet) continue;
     promise(Promise::QuietBeforeNext, worker.round == newest->round,
             describe(worker) + " runs beside " + describe(*newest));
     const auto [other, is_first] = slots.emplace(std::pair(worker.node_rank, worker.local), &worker);
@@ -130,10 +151,12 @@ void Invariants::check_quiet() const {
 }
 
 void Invariants::on_stepped(const Process& process) {
-  if (must_stop_.count(process.index) != 0) {
+  const bool must_stop = must_stop_.count(process.index) != 0;
+  if (must_stop || must_leave_.count(process.index) != 0) {
     for (const int id : process.workers) {
       const Worker& worker = scene_.worker(id);
-      promise(Promise::StopIsObeyed, !worker.acts || worker.told, describe(worker));
+      const bool leaves = !must_stop && (worker.revoked || worker.quiet);
+      promise(Promise::StopIsObeyed, !worker.acts || worker.told || leaves, describe(worker));
     }
   }
   if (process.stop_told && process.alive) {

@@ -18,7 +18,7 @@ namespace ddp::sim {
 enum class Promise {
   RanksAreExact, RoleRanksAreExact, MembersAgree, OneMasterAddr, RunIsRepeated, ZeroIsTheCoordinators, GivenRankIsKept, RanksStay, NodesWithinLimits,
   StrangersStayOut, LostAreKilled, SecondSignalKills, LastCallIsKept, JoinTimeoutIsKept, FreeSeatIsGiven, SuccessIsKept,
-  NewestRoundOnly, ReapedBeforeNext, IdleIsTrue, ReportsAreTrue, GuardedOnly, QuietBeforeNext, OneIncarnation, LostNodeIsQuiet, OnlyMembersRun, StopIsObeyed,
+  NewestRoundOnly, ReapedBeforeNext, IdleIsTrue, QuietIsTrue, ReportsAreTrue, GuardedOnly, QuietBeforeNext, OneIncarnation, LostNodeIsQuiet, OnlyMembersRun, StopIsObeyed,
   BudgetIsKept, FixedCountsEach, MembershipIsFree, BudgetIsUsed,
   CauseIsFirst, CauseGivesCode, ReasonsAreGiven,
   SuccessIsTrue, SuccessIsClean, FaultlessSucceeds, EndIsTold, OneEnd, OwnAgentLast, OwnAgentLeavesThen, NothingStartsAfterEnd, OverForEver,
@@ -47,16 +47,18 @@ inline constexpr std::array<const char*, static_cast<std::size_t>(Promise::Count
   "In an elastic job a waiting node gets a free seat at once, unless a node has succeeded.",
   "A node that has succeeded does not run again because another one joins.",
   "A worker is started only in the newest round that its agent knows.",
-  "A node starts round r+1 only after all of its workers of round r are reaped.",
+  "A node starts round r+1 only after each of its workers of round r is reaped, or has left its groups and goes on.",
   "An agent reports idle only when every process is reaped or was found to be unkillable.",
+  "An agent reports quiet only when each worker is reaped or has left its groups.",
   "An agent reports success only if all workers exited with 0, marks the failures that ddprun caused, and names "
   "the files of each worker that died.",
   "An agent whose guardian is gone starts no worker.",
-  "When the first worker of a round starts, none of an older round acts on any node.",
+  "When the first worker of a round starts or goes on, none of an older round acts in its groups on any node.",
   "At most one worker acts for each node rank and local rank.",
   "When a node is counted as lost, none of its workers acts, whether its agent runs or is stopped.",
   "Only a node that received Run starts workers; a spare never does.",
-  "Once an agent knows of a stop, a newer round or the end, it has told each of its workers to end.",
+  "Once an agent knows of a stop, a newer round or the end, it has told each of its workers to end, or, where survivors "
+  "stay, to leave its groups.",
   "The restart count never falls, never exceeds max_restarts, and grows by at most one a round.",
   "With a fixed number of nodes each new round spends one restart.",
   "In an elastic job, nodes that come and go spend no restart.",
@@ -122,6 +124,7 @@ class Invariants {
   void on_report(const Process& process, const rendezvous::AgentState& state) const;
   void on_told(const Process& process, const rendezvous::Directive& directive);
   void on_start(const Process& process, const rendezvous::Assignment& assignment);
+  void on_start_missing(const Process& process, const launcher::StartMissing& start);
   void on_succession(const Process& process, const Worker& dead) const;
   void on_started(const Process& process);
   void on_spawn_failed() { failed_by_itself_ = true; }
@@ -181,6 +184,7 @@ class Invariants {
   Time stopped_at_;
   std::map<int, rendezvous::Directive> told_;     // by process: the newest directive sent to it
   std::set<int> must_stop_;                       // processes that know that they have to
+  std::set<int> must_leave_;                      // processes that know that their round is over
   std::set<int> perhaps_lost_;                    // processes that may have been lost since the job is over
   std::set<int> heard_the_end_;                   // processes that know how the job ended
   bool addresses_differ_ = false;                 // the user was warned of it

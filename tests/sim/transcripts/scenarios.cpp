@@ -48,6 +48,12 @@ Plan claimed_twice() {
   return with(plan, {{.at = seconds(2), .kind = FaultKind::RankTaken, .worker = 1}});
 }
 
+Plan survivors_stay() {
+  Plan plan = fixed(2);
+  plan.job.survivors_stay = true;
+  return with(plan, {{.at = seconds(5), .kind = FaultKind::WorkerCrashes, .machine = 1, .number = SIGKILL}});
+}
+
 Plan second_signal() {
   Plan plan = fixed(2);
   plan.deaf_percent = 100;
@@ -147,6 +153,11 @@ std::vector<Scenario> all_scenarios() {
        "worker.",
        with(fixed(2), {{.at = seconds(5), .kind = FaultKind::WorkerExits, .machine = 1, .number = 7},
                        {.at = seconds(10), .kind = FaultKind::WorkerCrashes, .machine = 0, .number = SIGSEGV}})},
+      {"survivors_stay",
+       "With --on-failure replace a worker is killed. The others leave their groups; once all are quiet, the next "
+       "round "
+       "begins with them, and one new process.",
+       survivors_stay()},
       {"link_breaks_and_comes_back",
        "The link of a node breaks and comes back within the reconnect window of 3 s: the coordinator repeats what the "
        "node has to do, and the round goes on.",

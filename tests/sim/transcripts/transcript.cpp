@@ -22,7 +22,7 @@ std::string after_colon(const std::string& text) { return text.empty() ? "" : ":
 
 // What an agent says in short, where it sends it: the coordinator's line, where it arrives, has the whole.
 std::string describe_briefly(const AgentState& state) {
-  static constexpr std::array<const char*, 3> kPhases = {"idle", "running", "stopping"};
+  static constexpr std::array<const char*, 4> kPhases = {"idle", "running", "stopping", "quiet"};
   std::string text = kPhases[static_cast<std::size_t>(state.phase)];
   text += state.round == 0 ? ", no round yet" : ", round " + std::to_string(state.round);
   if (state.succeeded) text += ", succeeded";
@@ -64,7 +64,8 @@ std::string describe(const Directive& directive) {
     case Directive::Kind::Run:
       return "run " + round + ", " + describe(directive.assignment) + in_parentheses(directive.reason);
     case Directive::Kind::Stop:
-      return "stop " + round + " with " + signal_name(directive.stop_signal) + after_colon(directive.reason);
+      return "stop " + round + " with " + signal_name(directive.stop_signal) +
+             (directive.survivors_stay ? ", survivors stay" : "") + after_colon(directive.reason);
     case Directive::Kind::Exit:
       break;
   }
@@ -114,6 +115,12 @@ struct DescribeAgentEvent {
   }
   std::string operator()(const SuccessorsAwaited&) const { return "its workers may have successors"; }
   std::string operator()(const SuccessorsForgone&) const { return "its workers can have no successors"; }
+  std::string operator()(const WorkerStays& event) const {
+    return "worker " + std::to_string(event.local_rank) + (event.stays ? " can stay" : " can stay no longer");
+  }
+  std::string operator()(const WorkerQuiet& event) const {
+    return "worker " + std::to_string(event.local_rank) + " is quiet";
+  }
   std::string operator()(const AllGone&) const { return "no process of the round is left"; }
   std::string operator()(const StopSignal& event) const { return "its user sends " + signal_name(event.signal); }
   std::string operator()(const HangFound& event) const { return "finds that its workers hang: " + event.why; }
@@ -125,6 +132,16 @@ struct DescribeAgentEvent {
 
 struct DescribeAgentAction {
   std::string operator()(const StartWorkers&) const { return "starts its workers"; }
+  std::string operator()(const StartMissing& action) const {
+    std::vector<std::string> missing;
+    for (const int local_rank : action.local_ranks) missing.push_back(std::to_string(local_rank));
+    return "begins the round with the workers that have stayed" +
+           (missing.empty() ? "" : ", and starts worker " + list_of(missing, 16));
+  }
+  std::string operator()(const RevokeRound&) const { return "shows its workers that the round is revoked"; }
+  std::string operator()(const EndWorker& action) const {
+    return "sends SIGTERM to worker " + std::to_string(action.local_rank);
+  }
   std::string operator()(const StartSuccessor& action) const {
     return "starts another process as worker " + std::to_string(action.local_rank);
   }

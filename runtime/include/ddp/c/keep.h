@@ -61,7 +61,8 @@ typedef struct ddp_keep_options {
 /** Gives `bytes` of memory that outlives this process, aligned to a page. If the processes before this one left it in a
  * state to go on from, *found becomes 1, and the memory and the record hold that state; else *found becomes 0, the
  * memory is zeroed, and the caller fills it before the first ddp_kept_done(). Every rank of the session calls it, and
- * all find the same.
+ * all find the same. Where a node was lost, its ranks get memory and record of a rank of another node; *found becomes 2
+ * there, since what the record had of such a rank alone, such as its random numbers, is gone.
  *
  * Without ddprun, or without its option --keep-memory, the memory is ordinary and ends with the process; all else is
  * the same. name has letters, digits, dots, dashes and underscores; a worker keeps at most 16. options may be NULL. The
@@ -69,6 +70,11 @@ typedef struct ddp_keep_options {
  * does not fit into the job's control group. */
 DDP_API ddp_status ddp_keep(ddp_session* session, const char* name, size_t bytes, const ddp_keep_options* options,
                             ddp_kept** kept, void** memory, int32_t* found);
+/** Copies the first `bytes` of the memory that an earlier process of this worker has kept under a name, before
+ * ddp_keep(): it may be half updated, but has what was written before the start was marked and never again, such as a
+ * table of what is where. *read becomes the number of bytes that were there: 0 without ddprun, without --keep-memory,
+ * or in the worker's first process. Needs no session. */
+DDP_API ddp_status ddp_kept_peek(const char* name, void* buffer, size_t bytes, size_t* read);
 /** Unmaps the memory; the launcher keeps it. NULL is allowed. */
 DDP_API void ddp_kept_destroy(ddp_kept* kept);
 /** Marks that an update of the memory begins. If the memory has this update already, from the process before, *write

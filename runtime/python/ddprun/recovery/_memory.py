@@ -2,7 +2,7 @@
 """Memory that ddprun keeps for this worker (libddp's ddp_keep()): bytes for tensors, a record, marks of a step."""
 import ctypes
 import os
-from ctypes import c_int32, c_int64, c_void_p
+from ctypes import c_int32, c_int64, c_size_t, c_void_p
 from typing import Any
 
 from ddprun.torch import _session
@@ -21,6 +21,13 @@ def is_successor() -> bool:
     """Returns whether this process takes the place of one that died, while the other ranks run on: what its start
     writes to kept memory is gone after the first done()."""
     return os.environ.get(_SUCCESSOR) == "1"
+
+
+def peek(name: str, size: int) -> bytes:
+    """Returns the first bytes of what an earlier process of this worker has kept under a name; b"": there is nothing."""
+    buffer, there = (ctypes.c_uint8 * size)(), c_size_t()
+    check(libddp.ddp_kept_peek(name.encode(), buffer, size, ctypes.byref(there)))
+    return bytes(memoryview(buffer)[: there.value])
 
 
 class KeptMemory:
@@ -49,6 +56,7 @@ class KeptMemory:
         self._kept = kept
         self.memory: Any = (ctypes.c_uint8 * size).from_address(memory.value or 0)
         self.found = found.value != 0
+        self.is_filled = found.value == 2  # with what a rank of another node has, since this one has lost its own
         self.recovered: str = libddp.ddp_kept_recovered(kept).decode()
 
     @classmethod

@@ -89,11 +89,12 @@ class Record:
                 f"ddprun.keep: {what} has {needed} bytes, and there is room for {len(self.bytes)}: "
                 "it has grown since keep() was called (keep(..., record_bytes=) gives it more)"
             )
-        _SIZE.pack_into(self.bytes, 0, len(pickled))
+        _SIZE.pack_into(self.bytes, 0, 0)  # the size says that the rest is there
         self.bytes[_SIZE.size : _SIZE.size + len(pickled)] = pickled
         for tensor in tensors:
             view_of(self._tensor, place, tensor.dtype, tuple(tensor.shape)).copy_(tensor.detach())
             place += space_of(tensor)
+        _SIZE.pack_into(self.bytes, 0, len(pickled))
 
     def read(self) -> Any:
         """Returns the object; its tensors are new ones."""
@@ -105,6 +106,12 @@ class Record:
 def size_of(obj: Any) -> int:
     """Returns how many bytes a Record needs for the object."""
     return _room_for(*_pickled(obj))
+
+
+def saved_size(start: bytes) -> int:
+    """Returns the size of an object without tensors in a Record, of which these are the first bytes; 0: there is none."""
+    size: int = _SIZE.unpack_from(start)[0] if len(start) >= _SIZE.size else 0
+    return _size_of_pickle(size) if size > 0 else 0
 
 
 def space_of(tensor: torch.Tensor) -> int:
@@ -120,7 +127,11 @@ def _pickled(obj: Any) -> "Tuple[bytes, List[torch.Tensor]]":
 
 
 def _size_of(pickled: bytes) -> int:
-    return aligned(_SIZE.size + len(pickled))
+    return _size_of_pickle(len(pickled))
+
+
+def _size_of_pickle(size: int) -> int:
+    return aligned(_SIZE.size + size)
 
 
 def _room_for(pickled: bytes, tensors: List[torch.Tensor]) -> int:

@@ -13,11 +13,13 @@ import torch
 from torch.optim import Optimizer
 
 from ddprun.recovery._batches import iterate_from
+from ddprun.recovery._broadcast import LeftOut
 from ddprun.recovery._generators import State, generators_of, set_generators, state_of_generators
 from ddprun.recovery._buckets import settle_buckets
 from ddprun.recovery._memory import KeptMemory, is_asked_for, is_successor
+from ddprun.recovery._optimizer import groups_of, set_groups
 from ddprun.recovery._record import Record, aligned, size_of
-from ddprun.recovery._tensors import KeptTensors, groups_of, set_groups
+from ddprun.recovery._tensors import KeptTensors
 
 _FOR_GENERATORS = 65536  # bytes: more than those of PyTorch, Python, NumPy and three of a loader, twice
 
@@ -132,7 +134,7 @@ class _Position:
 
 class _Recovered(NamedTuple):
     record: Dict[str, Any]  # with which the first step starts
-    sample: torch.Tensor  # some of the parameters' bytes, which differ if all were overwritten
+    sample: Optional[torch.Tensor]  # some of the parameters' bytes, which differ if all were overwritten
 
 
 class _Steps:
@@ -159,13 +161,16 @@ class _Steps:
         self._has_update = False  # since the last step was done
         self._has_batches_without_update = False  # since then
         self._takes_place = is_successor()  # until the loop begins
-        self._tensors = KeptTensors(model, optimizer)
-        self._memory = KeptMemory(name, self._tensors.size, self._record_size(record_bytes), self._tensors.layout)
+        self._tensors = KeptTensors(model, optimizer, name)
+        record = self._record_size(record_bytes)
+        self._memory = KeptMemory(name, self._tensors.size, record, self._tensors.number_of_layout)
         self._record = Record(self._memory.record)
         self.recovered = self._memory.recovered if self._memory.found else ""
         self._recovered: "Optional[_Recovered]" = None  # until the loop begins
         self._gradients: "Optional[List[Tuple[Any, Any]]]" = None  # while an update is left out
         self._has_started = False
+        # DistributedDataParallel's constructor of a successor, which may come before keep() or after it.
+        self._left_out: Optional[LeftOut] = None
         if self._memory.found:
             self._recover()
         else:
@@ -175,12 +180,19 @@ class _Steps:
 
     def _recover(self) -> None:
         record = self._record.read()
+        if self._memory.is_filled:  # it would draw what the other rank draws
+            record["generators"] = own = state_of_generators()
+            record["position"] = (*record["position"][:2], own)
         self._tensors.move_into(self._memory.memory, found=True)
         self._restore(record)
         set_generators(record["generators"])
         self.position.epoch, self.position.batches, self.position.epochs_generators = record["position"]
         self.number = record["number"]
-        self._recovered = _Recovered(record, self._tensors.sample())
+        if self._takes_place:  # what its start writes is undone, so that no sample is needed
+            self._recovered = _Recovered(record, None)
+            self._left_out = LeftOut(self._tensors.memory())
+        else:
+            self._recovered = _Recovered(record, self._tensors.sample())
 
     def _restore(self, record: "Dict[str, Any]") -> None:
         self._restore_objects(record)
@@ -227,12 +239,14 @@ class _Steps:
     def _begin_loop(self) -> None:
         self._has_started = True
         recovered, self._recovered = self._recovered, None
+        if self._left_out is not None:
+            self._left_out.end()
         if self._memory.is_of_job:
             settle_buckets(self._model)
         if recovered is None:
             self._tensors.take_back(self._tensors.check_unchanged("before the training"), has_them=False)
         elif not self._takes_place:
-            if not torch.equal(self._tensors.sample(), recovered.sample):
+            if recovered.sample is None or not torch.equal(self._tensors.sample(), recovered.sample):
                 raise RuntimeError(
                     "ddprun.keep: the parameters were overwritten after keep() had recovered them; load a checkpoint "
                     "before keep(), or only `if not run.recovered`"
@@ -272,7 +286,8 @@ class _Steps:
         if writes:
             return
         record = self._record.read()
-        set_generators(record["generators"], self._loaders_generators)
+        if not self._memory.is_filled:
+            set_generators(record["generators"], self._loaders_generators)
         self._buffers.set(record["buffers"])
         if "objects" in record:
             self._restore_objects(record)

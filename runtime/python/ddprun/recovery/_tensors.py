@@ -1,35 +1,29 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Moves a model's parameters and its optimizer's state into kept memory, where they stay:
 
+    layout     how the optimizer's state lies here, for later processes; a Record
     values     which tensors the optimizer's state has, and what it has besides; a Record
     groups     the settings of the optimizer's groups; a Record
     tensors    parameters, then the optimizer's state, each aligned to 64 bytes
 
 Only places change: parameters and state stay the same Python objects. The optimizer makes its state in its first step,
-so what it will be is found out with copies, and it moves when it is there.
+so what it will be is found out with copies, and it moves when it is there. A later process of the worker reads it from
+the memory: copies of a model and a step take longer than all else that it does.
 
 A model has hundreds of tensors, and three times in a step it is checked that they are in their places. So a check
 compares lists, without a name, and most steps write no values.
 """
-import copy
 import hashlib
 import operator
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 import torch
 from torch.optim import Optimizer
 
-from ddprun.recovery._record import Record, aligned, is_plain, size_of, space_of, view_of
-
-
-class Place(NamedTuple):
-    """Where a tensor lies in kept memory."""
-
-    name: str
-    dtype: torch.dtype
-    shape: Tuple[int, ...]
-    strides: Tuple[int, ...]
-    start: int  # in bytes from the first tensor
+from ddprun.recovery._layout import check_tensor, find_layout, identity_of, make_layout, state_name
+from ddprun.recovery._memory import peek
+from ddprun.recovery._optimizer import groups_of, parameters_in, parameters_of, set_groups, tensors_in, values_of
+from ddprun.recovery._record import Record, aligned, is_plain, size_of, view_of
 
 
 _version_of = operator.attrgetter("_version")
@@ -38,28 +32,23 @@ _version_of = operator.attrgetter("_version")
 class KeptTensors:
     """What of a model and its optimizer lies in kept memory: all ranks have it equal after each update."""
 
-    def __init__(self, model: torch.nn.Module, optimizer: Optimizer):
+    def __init__(self, model: torch.nn.Module, optimizer: Optimizer, name: str):
         if any(base.__name__ == "ZeroRedundancyOptimizer" for base in type(optimizer).__mro__):
             raise ValueError("ddprun.keep: ZeroRedundancyOptimizer has state that no other rank has; it is not kept")
         self._optimizer = optimizer
-        self._parameters = _parameters_of(model, optimizer)
-        for name, parameter in self._parameters.items():
-            _check(name, parameter)
-        self._names = {parameter: name for name, parameter in self._parameters.items()}
-        copied = _copy_after_a_step(optimizer)
-        self._places: Dict[str, Place] = {}
-        self._end = 0
-        for name, parameter in self._parameters.items():
-            self._add_place(name, parameter)
-        self._parameters_end = self._end
-        for theirs, own in zip(_parameters_in(copied), _parameters_in(optimizer)):
-            for key, tensor in sorted(_tensors_in(copied.state.get(theirs, {})).items()):
-                _check(f"{key} of {self._names[own]}", tensor)
-                self._add_place(_state_name(self._names[own], key), tensor)
-        self._sizes = [aligned(2 * size_of(part) + 4096) for part in (_values_of(copied), groups_of(copied))]
-        self.size = sum(self._sizes) + self._end
-        words = repr((type(optimizer).__qualname__, self._sizes, list(self._places.values())))
-        self.layout = int.from_bytes(hashlib.sha256(words.encode()).digest()[:8], "little")
+        self._parameters = parameters_of(model, optimizer)
+        for path, parameter in self._parameters.items():
+            check_tensor(path, parameter)
+        self._names = {parameter: path for path, parameter in self._parameters.items()}
+        identity = identity_of(self._parameters, optimizer)
+        self._layout = find_layout(identity, lambda size: peek(name, size)) or make_layout(
+            identity, self._parameters, optimizer
+        )
+        self._places = {place.name: place for place in self._layout.places}
+        self._layout_bytes = aligned(size_of(self._layout))
+        self.size = self._layout_bytes + self._layout.values + self._layout.groups + self._layout.end
+        words = repr((type(optimizer).__qualname__, self._layout_bytes, *self._layout[1:]))
+        self.number_of_layout = int.from_bytes(hashlib.sha256(words.encode()).digest()[:8], "little")
         self._memory = torch.empty(0, dtype=torch.uint8)
         self._values: Any = None
         self._groups: Any = None
@@ -70,18 +59,17 @@ class KeptTensors:
         self._addresses: List[int] = []
         self._has_written_values = False  # what that state has besides tensors
 
-    def _add_place(self, name: str, tensor: torch.Tensor) -> None:
-        strides = tensor.stride() if _is_dense(tensor) else torch.empty(tensor.shape, device="meta").stride()
-        self._places[name] = Place(name, tensor.dtype, tuple(tensor.shape), tuple(strides), self._end)
-        self._end += space_of(tensor)
-
     # ---- Moving ----
 
     def move_into(self, memory: Any, found: bool) -> None:
         """Moves all that is there. found: the memory has the values."""
-        whole, (values, groups) = memoryview(memory).cast("B"), self._sizes
-        self._memory = torch.frombuffer(memory, dtype=torch.uint8)[values + groups :]
-        self._values, self._groups = Record(whole[:values]), Record(whole[values : values + groups])
+        layout = self._layout_bytes
+        values, groups = layout + self._layout.values, layout + self._layout.values + self._layout.groups
+        whole = memoryview(memory).cast("B")
+        self._memory = torch.frombuffer(memory, dtype=torch.uint8)[groups:]
+        self._values, self._groups = Record(whole[layout:values]), Record(whole[values:groups])
+        if not found:
+            Record(whole[:layout]).write(self._layout, "the table of tensors")
         for name, parameter in self._parameters.items():
             self._move(parameter, name, found)
         if found and not self._values.is_empty():  # else there was no update yet
@@ -110,17 +98,17 @@ class KeptTensors:
         tensor.data = there
 
     def _attach_state(self) -> None:
-        parameters = _parameters_in(self._optimizer)
+        parameters = parameters_in(self._optimizer)
         for number, (keys, _) in self._values.read().items():
             parameter = parameters[number]
-            tensors = {key: self._view(_state_name(self._names[parameter], key)) for key in keys}
+            tensors = {key: self._view(state_name(self._names[parameter], key)) for key in keys}
             self._optimizer.state[parameter] = tensors
         self.read_values()
 
     def _state(self) -> "Iterator[Tuple[str, torch.Tensor]]":
-        for parameter in _parameters_in(self._optimizer):
-            for key, tensor in _tensors_in(self._optimizer.state.get(parameter, {})).items():
-                yield _state_name(self._names[parameter], key), tensor
+        for parameter in parameters_in(self._optimizer):
+            for key, tensor in tensors_in(self._optimizer.state.get(parameter, {})).items():
+                yield state_name(self._names[parameter], key), tensor
 
     def _view(self, name: str) -> torch.Tensor:
         place = self._places[name]
@@ -138,7 +126,7 @@ class KeptTensors:
     def write_values(self) -> None:
         """Writes what is not a tensor, at the end of an update."""
         if not self._has_written_values:
-            self._values.write(_values_of(self._optimizer), "the optimizer's state without its tensors")
+            self._values.write(values_of(self._optimizer), "the optimizer's state without its tensors")
             self._has_written_values = all(isinstance(value, torch.Tensor) for value in self._seen_state)
         self._groups.write(groups_of(self._optimizer), "what the optimizer's groups have besides parameters")
 
@@ -147,7 +135,7 @@ class KeptTensors:
         if self._values.is_empty():
             return
         values = self._values.read()
-        for number, parameter in enumerate(_parameters_in(self._optimizer)):
+        for number, parameter in enumerate(parameters_in(self._optimizer)):
             if number in values:
                 self._optimizer.state[parameter].update(values[number][1])
         set_groups(self._optimizer, self._groups.read())
@@ -193,9 +181,13 @@ class KeptTensors:
         if replaced:
             self._seen_state = None
 
+    def memory(self) -> torch.Tensor:
+        """Returns the bytes that have all tensors."""
+        return self._memory
+
     def sample(self) -> torch.Tensor:
         """Returns some bytes of the parameters, by which it is seen that all were overwritten."""
-        return self._memory[: self._parameters_end : 4093].clone()
+        return self._memory[: self._layout.parameters_end : 4093].clone()
 
     def _state_as_list(self) -> List[Any]:
         return [value for state in self._optimizer.state.values() for value in state.values()]
@@ -223,88 +215,3 @@ class KeptTensors:
             if name in self._places and not self._is_in_place(tensor, name):
                 found[name] = tensor
         return found
-
-
-def set_groups(optimizer: Optimizer, settings: "List[Dict[str, Any]]") -> None:
-    """Gives the optimizer's groups these settings, such as learning rates. Tensors stay where they are."""
-    for group, wanted in zip(optimizer.param_groups, settings):
-        for key, value in wanted.items():
-            if isinstance(group.get(key), torch.Tensor) and isinstance(value, torch.Tensor):
-                group[key].copy_(value)
-            else:
-                group[key] = value
-
-
-def groups_of(optimizer: Optimizer) -> "List[Dict[str, Any]]":
-    """Returns the settings of the optimizer's groups."""
-    return [{key: value for key, value in group.items() if key != "params"} for group in optimizer.param_groups]
-
-
-def _values_of(optimizer: Optimizer) -> "Dict[int, Tuple[List[str], Dict[str, Any]]]":
-    """Returns, by the parameter's number, the names of its tensors in the state and what else that has."""
-    state = {}
-    for number, parameter in enumerate(_parameters_in(optimizer)):
-        if parameter in optimizer.state:
-            own = optimizer.state[parameter]
-            tensors = _tensors_in(own)
-            state[number] = sorted(tensors), {key: value for key, value in own.items() if key not in tensors}
-    return state
-
-
-def _parameters_in(optimizer: Optimizer) -> List[torch.Tensor]:
-    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
-
-
-def _parameters_of(model: torch.nn.Module, optimizer: Optimizer) -> "Dict[str, torch.Tensor]":
-    """Returns the model's parameters by name, and those that only the optimizer has."""
-    found: "Dict[str, torch.Tensor]" = dict(model.named_parameters())
-    names = set(found.values())
-    for number, parameter in enumerate(_parameters_in(optimizer)):
-        if parameter not in names:
-            found[f"optimizer's parameter {number}"] = parameter
-    return found
-
-
-def _tensors_in(state: "Dict[str, Any]") -> "Dict[str, torch.Tensor]":
-    return {key: value for key, value in state.items() if isinstance(value, torch.Tensor)}
-
-
-def _state_name(parameter: str, key: str) -> str:
-    return f"{parameter}: {key}"
-
-
-def _is_dense(tensor: torch.Tensor) -> bool:
-    formats = {4: torch.channels_last, 5: torch.channels_last_3d}
-    if tensor.is_contiguous():
-        return True
-    return tensor.dim() in formats and tensor.is_contiguous(memory_format=formats[tensor.dim()])
-
-
-def _check(name: str, tensor: torch.Tensor) -> None:
-    if tensor.device.type != "cpu":
-        raise ValueError(
-            f"ddprun.keep: {name} is on {tensor.device}; only the CPU's memory outlives a process "
-            "(train without keep(), and go on from checkpoints)"
-        )
-    if type(tensor) not in (torch.Tensor, torch.nn.Parameter) or not is_plain(tensor):
-        raise ValueError(
-            f"ddprun.keep: {name} is a {type(tensor).__name__} ({tensor.layout}); only plain tensors are kept"
-        )
-
-
-def _copy_after_a_step(optimizer: Optimizer) -> Optimizer:
-    """Returns a copy of the optimizer after a step without gradients: it shows what state the optimizer makes."""
-    state = torch.get_rng_state()
-    copied = copy.deepcopy(optimizer)
-    for parameter in _parameters_in(copied):
-        if parameter.requires_grad:
-            parameter.grad = torch.zeros_like(parameter)
-    try:
-        copied.step()
-    except Exception as error:
-        raise ValueError(
-            f"ddprun.keep: it is not known what state {type(optimizer).__name__} makes, since a copy of it cannot take "
-            f"a step: {error}"
-        ) from error
-    torch.set_rng_state(state)
-    return copied

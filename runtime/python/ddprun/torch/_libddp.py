@@ -116,6 +116,7 @@ _CALLS: "dict[str, List[Any]]" = {
     "ddp_keep": [
         c_void_p, c_char_p, c_size_t, POINTER(KeepOptions), POINTER(c_void_p), POINTER(c_void_p), POINTER(c_int32)
     ],
+    "ddp_kept_peek": [c_char_p, c_void_p, c_size_t, POINTER(c_size_t)],
     "ddp_kept_begun": [c_void_p, POINTER(c_int32)],
     "ddp_kept_updated": [c_void_p],
     "ddp_kept_done": [c_void_p, POINTER(c_int64)],

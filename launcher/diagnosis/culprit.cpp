@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "launcher/stacks/culprit.hpp"
+#include "launcher/diagnosis/culprit.hpp"
 
 #include <algorithm>
 
+#include "launcher/diagnosis/awaited_ranks.hpp"
 #include "launcher/stacks/frame_kind.hpp"
 #include "launcher/stacks/stack_report.hpp"
 #include "launcher/text/ranges.hpp"
@@ -57,7 +58,8 @@ Ranks fewest(const std::vector<WorkerStacks>& workers) {
   return those(workers, [&](const WorkerStacks& w) { return by_place[what_it_does(w)].size() == least; });
 }
 
-Culprit accuse(const Ranks& late, Guilt guilt, const char* verb, const std::vector<WorkerStacks>& workers) {
+Culprit accuse(const Ranks& late, Guilt guilt, const char* verb, const std::vector<WorkerStacks>& workers,
+               const std::string& why = "") {
   Culprit culprit;
   culprit.guilt = guilt;
   for (const WorkerStacks* worker : late) culprit.ranks.push_back(worker->rank);
@@ -65,7 +67,7 @@ Culprit accuse(const Ranks& late, Guilt guilt, const char* verb, const std::vect
   culprit.words = describe_ranks(culprit.ranks) + (late.size() == 1 ? " is " : " are ") + verb + ": ";
   const Ranks others =
       those(workers, [&](const WorkerStacks& w) { return std::find(late.begin(), late.end(), &w) == late.end(); });
-  culprit.words += (late.size() == 1 ? what_it_does(*late.front()) : describe(late)) +
+  culprit.words += (late.size() == 1 ? what_it_does(*late.front()) : describe(late)) + why +
                    (others.empty() ? "" : "; the others wait: " + describe(others));
   return culprit;
 }
@@ -83,6 +85,13 @@ Culprit find_culprit(const std::vector<WorkerStacks>& workers, const std::map<in
   }
   const Ranks stopped = those(workers, is_stopped);
   if (!stopped.empty()) return accuse(stopped, Guilt::Stopped, "stopped", workers);
+  if (const auto awaited = find_awaited(workers)) {
+    const Ranks late = those(workers, [&](const WorkerStacks& w) {
+      return std::find(awaited->ranks.begin(), awaited->ranks.end(), w.rank) != awaited->ranks.end();
+    });
+    return awaited->is_cycle ? accuse(late, Guilt::Deadlock, "in a deadlock", workers, "; " + awaited->words)
+                             : accuse(late, Guilt::Awaited, "late", workers, "; " + awaited->words);
+  }
   const Ranks outside = those(workers, [](const WorkerStacks& w) { return !is_inside(w); });
   if (!outside.empty() && outside.size() < workers.size()) return accuse(outside, Guilt::Outside, "late", workers);
   const Ranks odd = fewest(workers);

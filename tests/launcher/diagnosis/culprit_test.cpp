@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "launcher/stacks/culprit.hpp"
+#include "launcher/diagnosis/culprit.hpp"
 
 #include <catch2/catch.hpp>
 

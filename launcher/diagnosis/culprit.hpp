@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Says which ranks a job that stands still waits for, from the stacks of all its workers on a node.
+// Says which ranks a job that stands still waits for, from the stacks and calls of all its workers on a node.
 #pragma once
 
 #include <map>
@@ -13,6 +13,8 @@ namespace ddp::launcher {
 enum class Guilt {
   Ended,     // they have ended, while others wait in a distributed call
   Stopped,   // a signal or a debugger has stopped them
+  Awaited,   // all others wait for them, as the calls of libddp show, directly or one after the other
+  Deadlock,  // as those show, they wait for each other
   Outside,   // they are in no distributed call, while others wait in one
   Fewest,    // they are in another call, or at another line, than most
   Everyone,  // all ranks are at one place

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// How a worker stays in its job when others fail (ddprun --on-failure replace): it says so to its agent, says that it
+// is quiet once it has left the groups of a round, and learns of the next round from the agent's page.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "rendezvous/agent_page.hpp"
+
+namespace ddp::runtime {
+
+// This process's place in a round.
+struct NextRound {
+  int round = 0;
+  int rank = 0, world_size = 0, local_world_size = 0, restart_count = 0;
+  std::string master_addr;
+  std::uint16_t master_port = 0;
+};
+
+class Survival {
+ public:
+  // Says that this process stays. Returns nothing if its job does not keep survivors, or no ddprun has started it.
+  // Throws rendezvous::Error.
+  static std::optional<Survival> of_this_process();
+  // Says that it stays no longer.
+  void forgo() const;
+
+  // Says that this process is quiet, and blocks until the next round begins: as long as ddprun takes, but only a few
+  // seconds if it does not end the round that failed. `why` is what made this process leave it. Throws
+  // rendezvous::Error.
+  NextRound await_next_round(const std::string& why);
+
+ private:
+  Survival(const rendezvous::NodePage* page, int local_rank, int round)
+      : page_(page), local_rank_(local_rank), round_(round) {}
+
+  const rendezvous::NodePage* page_;  // mapped to the end of the process
+  int local_rank_;
+  int round_;  // the round that this process is in, or has left last
+};
+
+}  // namespace ddp::runtime

@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Workers that stay when others fail: one node's side of it.
+#include <catch2/catch.hpp>
+#include <csignal>
+#include <vector>
+
+#include "launcher/agent/agent_core.hpp"
+
+using Catch::Matchers::Contains;
+using namespace ddp::launcher;
+using ddp::rendezvous::Directive;
+using ddp::rendezvous::ExitStatus;
+using ddp::rendezvous::WallTime;
+using ddp::rendezvous::WorkersPhase;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+namespace {
+
+// A node of three workers, of which some have said that they can stay.
+struct Node {
+  explicit Node(const std::vector<int>& staying = {0, 1, 2})
+      : core({.job = {.id = "j", .max_restarts = 3, .survivors_stay = true},
+              .incarnation = "i",
+              .host = "a",
+              .workers = 3,
+              .shutdown_timeout = seconds(5)}) {
+    step(LinkUp{});
+    run(1);
+    step(WorkersStarted{{100, 101, 102}});
+    for (const int local_rank : staying) step(WorkerStays{local_rank, true});
+  }
+
+  AgentCore core;
+  TimePoint now{};
+  std::vector<AgentAction> actions;
+
+  void step(const AgentEvent& event) {
+    actions.clear();
+    core.step(now, event, actions);
+  }
+  template <typename Action>
+  const Action* find() const {
+    for (const AgentAction& action : actions) {
+      if (const auto* found = std::get_if<Action>(&action)) return found;
+    }
+    return nullptr;
+  }
+  void run(int round) {
+    Directive directive{.kind = Directive::Kind::Run, .round = round};
+    directive.assignment = {.node_count = 1, .world_size = 3, .role_world_size = 3, .max_restarts = 3};
+    directive.reason = "restart";
+    step(DirectiveArrived{directive});
+  }
+  void stop(int round, bool survivors_stay, int signal = SIGTERM) {
+    step(DirectiveArrived{
+        {.kind = Directive::Kind::Stop, .round = round, .stop_signal = signal, .survivors_stay = survivors_stay}});
+  }
+  void exit(int local_rank, ExitStatus status) {
+    step(WorkerExited{local_rank, status, WallTime(milliseconds(1)), "", {}});
+  }
+  WorkersPhase phase() const { return core.state().phase; }
+};
+
+}  // namespace
+
+TEST_CASE("agent survivors: a round is revoked, all become quiet, and the next one starts only what is missing",
+          "[launcher][unit]") {
+  Node node;
+  node.exit(1, {.signal = SIGKILL});
+  CHECK(node.core.state().failures.size() == 1);
+  node.stop(1, true);
+  CHECK(node.find<RevokeRound>());
+  CHECK_FALSE(node.find<SignalWorkers>());
+  CHECK_FALSE(node.find<EndWorker>());
+  node.step(WorkerQuiet{0, 1});
+  CHECK(node.phase() == WorkersPhase::Stopping);
+  node.step(WorkerQuiet{2, 1});
+  REQUIRE(node.find<SendReport>());
+  CHECK(node.find<SendReport>()->state.phase == WorkersPhase::Quiet);
+
+  node.run(2);
+  REQUIRE(node.find<StartMissing>());
+  CHECK(node.find<StartMissing>()->local_ranks == std::vector<int>{1});
+  CHECK_THAT(node.find<LogLine>()->text, Contains("2 of 3 workers of this node stay"));
+  CHECK(node.find<SendReport>()->state.phase == WorkersPhase::Running);
+  CHECK(node.core.state().failures.empty());
+  node.step(SuccessorStarted{1, 103});
+  for (const int local_rank : {0, 1, 2}) node.exit(local_rank, {});
+  node.step(AllGone{{{}, {}, {}}});
+  CHECK(node.core.state().succeeded);
+}
+
+TEST_CASE("agent survivors: the next round waits until each worker is quiet or reaped", "[launcher][unit]") {
+  Node node;
+  node.step(WorkerDying{1, {.signal = SIGSEGV}, WallTime(milliseconds(1)), {}});
+  node.step(WorkerQuiet{0, 1});  // before this node hears of the stop
+  node.step(WorkerQuiet{2, 1});
+  node.stop(1, true);
+  CHECK(node.phase() == WorkersPhase::Stopping);  // one is dying, and still has its memory
+  node.exit(1, {.signal = SIGSEGV});
+  CHECK(node.phase() == WorkersPhase::Quiet);
+}
+
+TEST_CASE("agent survivors: what a worker says about another round counts for nothing", "[launcher][unit]") {
+  Node node;
+  node.exit(1, {.signal = SIGKILL});
+  node.step(WorkerQuiet{0, 7});
+  node.stop(1, true);
+  node.step(WorkerQuiet{2, 1});
+  CHECK(node.phase() == WorkersPhase::Stopping);
+}
+
+TEST_CASE("agent survivors: a worker that cannot stay is told to end, and it is no cause", "[launcher][unit]") {
+  Node node(std::vector<int>{0});
+  node.exit(1, {.signal = SIGKILL});
+  node.stop(1, true);
+  REQUIRE(node.find<EndWorker>());
+  CHECK(node.find<EndWorker>()->local_rank == 2);
+  CHECK_THAT(node.find<LogLine>()->text, Contains("rank 2"));
+  node.step(WorkerQuiet{0, 1});
+  node.exit(2, {.signal = SIGTERM});
+  CHECK(node.phase() == WorkersPhase::Quiet);
+  CHECK(node.core.state().failures.back().stopped_by_ddprun);
+  node.run(2);
+  CHECK(node.find<StartMissing>()->local_ranks == std::vector<int>{1, 2});
+}
+
+TEST_CASE("agent survivors: where no worker can stay, all are stopped as in every restart", "[launcher][unit]") {
+  Node node(std::vector<int>{});
+  node.exit(1, {.signal = SIGKILL});
+  node.stop(1, true);
+  CHECK(node.find<SignalWorkers>());
+  CHECK_FALSE(node.find<RevokeRound>());
+}
+
+TEST_CASE("agent survivors: a worker that does not become quiet in time is killed, and its place is filled",
+          "[launcher][unit]") {
+  Node node;
+  node.exit(1, {.signal = SIGKILL});
+  node.stop(1, true);
+  node.step(WorkerQuiet{0, 1});
+  node.now += seconds(5);
+  node.step(Tick{});
+  REQUIRE(node.find<KillWorker>());
+  CHECK(node.find<KillWorker>()->local_rank == 2);
+  SECTION("it dies") {
+    node.exit(2, {.signal = SIGKILL});
+    CHECK(node.phase() == WorkersPhase::Quiet);
+  }
+  SECTION("it cannot be killed: then no worker stays") {
+    node.now += kUnkillableAfter;
+    node.step(Tick{});
+    CHECK(node.find<KillDescendants>());
+  }
+}
+
+TEST_CASE("agent survivors: one that dies while it is quiet is started again", "[launcher][unit]") {
+  Node node;
+  node.exit(1, {.signal = SIGKILL});
+  node.stop(1, true);
+  node.step(WorkerQuiet{0, 1});
+  node.step(WorkerQuiet{2, 1});
+  node.exit(2, {.signal = SIGKILL});
+  CHECK(node.phase() == WorkersPhase::Quiet);
+  node.run(2);
+  CHECK(node.find<StartMissing>()->local_ranks == std::vector<int>{1, 2});
+}
+
+TEST_CASE("agent survivors: those that wait end with the job, whatever ends it", "[launcher][unit]") {
+  Node node;
+  node.exit(1, {.signal = SIGKILL});
+  node.stop(1, true);
+  node.step(WorkerQuiet{0, 1});
+  node.step(WorkerQuiet{2, 1});
+  SECTION("a stop without survivors") {
+    node.stop(1, false, SIGINT);
+    REQUIRE(node.find<SignalWorkers>());
+    CHECK(node.find<SignalWorkers>()->signal == SIGINT);
+  }
+  SECTION("the end") {
+    node.step(DirectiveArrived{{.kind = Directive::Kind::Exit, .round = 1, .exit_code = 1, .reason = "over"}});
+    CHECK(node.find<SignalWorkers>());
+    CHECK_FALSE(node.find<Leave>());
+  }
+  SECTION("SIGKILL") {
+    node.stop(1, false, SIGKILL);
+    CHECK(node.find<KillDescendants>());
+  }
+  SECTION("the guardian's death") {
+    node.step(GuardianGone{});
+    CHECK(node.find<KillDescendants>());
+  }
+}
+
+TEST_CASE("agent survivors: a failure of the new round revokes it as well", "[launcher][unit]") {
+  Node node;
+  node.exit(1, {.signal = SIGKILL});
+  node.stop(1, true);
+  node.step(WorkerQuiet{0, 1});
+  node.step(WorkerQuiet{2, 1});
+  node.run(2);
+  node.step(SuccessorNeverStarted{1, "no more processes"});
+  CHECK(node.core.state().failures.front().rank == 1);
+  node.stop(2, true);
+  CHECK(node.phase() == WorkersPhase::Stopping);
+  node.step(WorkerQuiet{0, 2});
+  node.step(WorkerQuiet{2, 2});
+  CHECK(node.phase() == WorkersPhase::Quiet);
+}
