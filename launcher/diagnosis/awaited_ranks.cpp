@@ -37,7 +37,7 @@ bool is_paired(const CallUnderWay& call, const GroupCalls& own, const GroupCalls
 
 class Waits {
  public:
-  explicit Waits(const std::vector<WorkerStacks>& workers) : workers_(workers) {
+  explicit Waits(const std::vector<WorkerStacks>& workers) {
     for (Index i = 0; i < workers.size(); ++i) {
       for (const GroupCalls& group : workers[i].calls) groups_[{group.group, group.size}][group.rank] = {i, &group};
     }
@@ -90,7 +90,6 @@ class Waits {
     }
   }
 
-  const std::vector<WorkerStacks>& workers_;
   std::map<std::pair<std::string, int>, std::map<int, Member>> groups_;  // by name and size; then by rank in the group
   std::vector<Wait> waits_;
   std::set<Index> elsewhere_;  // that may wait for ranks which are not among the workers
