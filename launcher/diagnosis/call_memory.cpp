@@ -23,7 +23,7 @@ using rendezvous::CallState;
 using rendezvous::GroupRecords;
 using rendezvous::kCallRecordsBytes;
 
-constexpr std::size_t kMostGroups = 256, kMostWaits = 8;  // of what is told
+constexpr std::size_t kMostGroups = 256, kMostWaits = 8;  // more are left out
 
 [[noreturn]] void memory_failed(const char* what) {
   throw rendezvous::Error(rendezvous::ErrorCode::System,

@@ -94,7 +94,7 @@ void add_arena(int memory, std::size_t bytes) {
     if (operation.is_message()) records->messages |= 1U << i;
   }
   records->version = rendezvous::kCallRecordsVersion;
-  process.arenas = std::make_unique<Arena>(process.arenas, records, bytes).release();
+  process.arenas = std::make_unique<Arena>(Arena{process.arenas, records, bytes}).release();
 }
 
 GroupRecords* take_place(std::size_t capacity) {
