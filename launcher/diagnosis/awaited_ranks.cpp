@@ -11,7 +11,7 @@
 namespace ddp::launcher {
 namespace {
 
-using Index = std::size_t;  // of a worker
+using Index = std::size_t;  // says which worker is meant
 
 // One worker waits for another in this call of this group.
 struct Wait {
@@ -21,7 +21,7 @@ struct Wait {
 };
 
 // Calls may have been begun long before they are waited for. A worker waits now if a thread is in a distributed call:
-// the main one, or one of Python's, such as that of a backward pass.
+// the main one, or one of Python's, as in a backward pass.
 bool waits_now(const WorkerStacks& worker) {
   if (worker.threads.empty()) return true;  // not known
   return std::any_of(worker.threads.begin(), worker.threads.end(), [&](const ThreadStack& thread) {

@@ -23,7 +23,7 @@ using rendezvous::OperationRecordsHeader;
 using rendezvous::OperationState;
 using rendezvous::RecordedGroup;
 
-constexpr std::size_t kMostWaits = 8;  // in one group, of what is told
+constexpr std::size_t kMostWaits = 8;  // in one group; more are left out
 
 [[noreturn]] void memory_failed(const char* what) {
   throw rendezvous::Error(rendezvous::ErrorCode::System,

@@ -35,7 +35,7 @@ struct CallUnderWay {
   std::string operation;          // "all_reduce", "recv"
   std::uint64_t sequence = 0;     // counts the collectives of its group, or the messages
   std::uint64_t bytes = 0;        // this rank's part
-  int peer = kNoPeer;             // of a message: a rank of the group
+  int peer = kNoPeer;             // the other rank of a message, as the group counts
   std::int64_t milliseconds = 0;  // since it was called
 
   bool operator==(const CallUnderWay&) const = default;
@@ -57,7 +57,7 @@ struct WorkerStacks {
   pid_t pid = 0;
   std::vector<ThreadStack> threads;    // the main thread first; empty if the process has ended
   std::vector<std::string> missing;    // what could not be read, and why
-  std::vector<GroupCalls> calls = {};  // of a worker of libddp
+  std::vector<GroupCalls> calls = {};  // if it uses libddp
 };
 
 }  // namespace ddp::launcher

@@ -2,6 +2,7 @@
 #include "launcher/diagnosis/awaited_ranks.hpp"
 
 #include <catch2/catch.hpp>
+#include <utility>
 
 #include "launcher/diagnosis/culprit.hpp"
 
@@ -14,11 +15,14 @@ constexpr int kNoPeer = CallUnderWay::kNoPeer;
 // A rank that is in these calls, in a function of torch.distributed.
 WorkerStacks in(int rank, std::vector<GroupCalls> calls) {
   const Frame distributed = {"wait", "/usr/lib/python3.11/site-packages/torch/distributed/c10d.py", 9};
-  return {
-      rank, 100 + rank, {{100 + rank, "main", "asleep", {distributed, {"step", "/me/train.py", 88}}, {}}}, {}, calls};
+  return {rank,
+          100 + rank,
+          {{100 + rank, "main", "asleep", {distributed, {"step", "/me/train.py", 88}}, {}}},
+          {},
+          std::move(calls)};
 }
 WorkerStacks loads(int rank, std::vector<GroupCalls> calls) {
-  return {rank, 100 + rank, {{100 + rank, "main", "asleep", {{"load", "/me/data.py", 31}}, {}}}, {}, calls};
+  return {rank, 100 + rank, {{100 + rank, "main", "asleep", {{"load", "/me/data.py", 31}}, {}}}, {}, std::move(calls)};
 }
 GroupCalls has_called(const std::string& group, int rank, int size, std::uint64_t collectives) {
   return {group, rank, size, collectives, "all_reduce"};
