@@ -16,7 +16,7 @@ namespace ddp::runtime {
 struct SharedPlace {
   rendezvous::RecordedGroup* group = nullptr;
   rendezvous::OperationRecord* records = nullptr;
-  std::size_t capacity = 0;  // of `records`
+  std::size_t capacity = 0;  // how many records there are
 };
 
 // Returns a place that no group has had yet, for the last `kept` operations or more, and in a job that is traced for

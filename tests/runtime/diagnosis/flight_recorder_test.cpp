@@ -122,7 +122,7 @@ TEST_CASE("flight recorder: past groups leave no trace in the file", "[runtime][
   const FlightRecorder switched_off("off", {0, 1}, 0);
   const json groups = saved()["groups"];
   REQUIRE(groups.size() == 2);
-  CHECK(groups[0]["name"].get<std::string>() + groups[1]["name"].get<std::string>() == "thereanother");
+  CHECK(groups[0]["name"].get<std::string>() + groups[1]["name"].get<std::string>() == "anotherthere");
   CHECK(groups[0]["operations"].empty());
   CHECK(groups[1]["operations"].empty());
 }
