@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "launcher/diagnosis/stack_helper.hpp"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
+#include <map>
 #include <sstream>
 #include <utility>
 
@@ -33,12 +35,33 @@ std::vector<std::string> environment_of_helper() {
   return words;
 }
 
+// A worker whose program has not begun yet is a copy of ddprun.
+bool has_begun(pid_t worker) {
+  struct stat own = {}, its = {};
+  const std::string exe = "/proc/" + std::to_string(worker) + "/exe";
+  return stat(kSelf, &own) != 0 || stat(exe.c_str(), &its) != 0 || own.st_ino != its.st_ino || own.st_dev != its.st_dev;
+}
+
+// Takes the stacks of those whose programs have begun. A tool that attaches to the others may end them: the kernel
+// sends SIGTRAP to a process that executes a program while it is traced.
+std::vector<WorkerStacks> take_if_begun(const std::vector<std::pair<int, pid_t>>& workers,
+                                        std::chrono::milliseconds within) {
+  std::vector<std::pair<int, pid_t>> begun, others;
+  for (const auto& worker : workers) (has_begun(worker.second) ? begun : others).push_back(worker);
+  std::vector<WorkerStacks> stacks = take_stacks(begun, find_stack_tools(workers.front().second), within);
+  for (WorkerStacks& other : take_stacks(others, {}, within)) {
+    other.missing = {other.threads.empty() ? "the process has ended" : "its program has not begun yet"};
+    stacks.push_back(std::move(other));
+  }
+  return stacks;
+}
+
 }  // namespace
 
 int run_stack_helper(const std::vector<std::string>& arguments) {
   const auto within = rendezvous::parse_number<int>(arguments.empty() ? "" : arguments[0]);
   std::vector<std::pair<int, pid_t>> workers;
-  std::vector<std::vector<GroupCalls>> calls;
+  std::map<int, std::vector<GroupCalls>> calls;  // by rank
   for (std::size_t i = 1; i < arguments.size(); ++i) {
     std::istringstream argument(arguments[i]);
     std::string rank, pid, json;
@@ -48,7 +71,7 @@ int run_stack_helper(const std::vector<std::string>& arguments) {
     const auto pid_number = rendezvous::parse_number<pid_t>(pid);
     if (!rank_number || !pid_number) continue;
     workers.emplace_back(*rank_number, *pid_number);
-    calls.push_back(calls_from_json(json).value_or(std::vector<GroupCalls>()));
+    calls[*rank_number] = calls_from_json(json).value_or(std::vector<GroupCalls>());
   }
   if (!within || workers.empty()) {
     fprintf(stderr, "%s is a part of ddprun, which starts it; `ddprun stacks` shows stacks\n", kStackHelperName);
@@ -56,8 +79,8 @@ int run_stack_helper(const std::vector<std::string>& arguments) {
   }
   const std::chrono::milliseconds time(*within);
   alarm(static_cast<unsigned>(std::chrono::ceil<std::chrono::seconds>(time).count()) + kOverdueSeconds);
-  auto stacks = take_stacks(workers, find_stack_tools(workers.front().second), time);
-  for (std::size_t i = 0; i < stacks.size(); ++i) stacks[i].calls = std::move(calls[i]);
+  auto stacks = take_if_begun(workers, time);
+  for (WorkerStacks& taken : stacks) taken.calls = std::move(calls[taken.rank]);
   fputs(stacks_json(stacks).c_str(), stdout);
   return fflush(stdout) == 0 ? 0 : 1;
 }

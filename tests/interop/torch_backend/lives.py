@@ -203,8 +203,11 @@ def dead_peer():
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the launcher's
     dist.init_process_group("ddp")
     check_sum()
+    store = dist.distributed_c10d._get_default_store()
     if RANK == 1:
+        store.get("rank 0 is out of it")
         os.kill(os.getpid(), signal.SIGKILL)
+    store.set("rank 0 is out of it", "")
     print("rank 0 got:", said_by(lambda: dist.all_reduce(torch.ones(1))), flush=True)
 
 
