@@ -19,7 +19,9 @@ inline constexpr int kNodeTracks = 1'000'000;
 struct TraceTrack {
   int process = 0;
   int thread = 0;
-  auto operator<=>(const TraceTrack&) const = default;
+  bool operator<(const TraceTrack& other) const {
+    return process != other.process ? process < other.process : thread < other.thread;
+  }
 };
 
 inline TraceTrack track_of_rank(int rank, int thread = 0) { return {rank + 1, thread}; }

@@ -122,7 +122,8 @@ TEST_CASE("page: promtool finds nothing wrong with the metrics", "[apps][integra
   const Result checked = run({"sh", "-c", "promtool check metrics < " + (folder / "metrics")});
   CAPTURE(checked.err, checked.out);
   CHECK(checked.code == 0);
-  CHECK(checked.out + checked.err == "");
+  CHECK(checked.out.empty());
+  CHECK(checked.err.empty());
   CHECK(job.end().code == 0);
 }
 
