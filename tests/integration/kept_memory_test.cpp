@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "tests/integration/ddprun.hpp"
+#include "tests/integration/kept_worker_ends.hpp"
 
 using Catch::Matchers::Contains;
 using namespace ddp::testing;
@@ -30,17 +31,6 @@ Words job_of(int workers, const Words& verbs, const Words& options = {"--keep-me
   words = words + options;
   words.emplace_back(KEPT_WORKER_BINARY);
   return words + verbs;
-}
-
-// Returns the lines in which ranks say what they have at the end, in their order.
-Words ends_of(const std::string& out) {
-  Words ends;
-  std::istringstream lines(out);
-  for (std::string line; std::getline(lines, line);) {
-    if (line.find("ends with") != std::string::npos) ends.push_back(line);
-  }
-  std::sort(ends.begin(), ends.end());
-  return ends;
 }
 
 Words undisturbed(int workers, const Words& verbs) {

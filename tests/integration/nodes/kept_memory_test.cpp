@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // ddprun --keep-memory on several hosts: a worker's death restarts all workers, which lose no step, and a host that
 // replaces a lost one gets what the others have.
-#include <algorithm>
 #include <catch2/catch.hpp>
 #include <csignal>
 #include <memory>
-#include <sstream>
 
+#include "tests/integration/kept_worker_ends.hpp"
 #include "tests/integration/nodes/nodes.hpp"
 
 using Catch::Matchers::Contains;
@@ -21,24 +20,13 @@ Words node_of(int rank, int workers, const Words& verbs) {
          verbs;
 }
 
-// Returns the lines in which ranks say what they have at the end, in their order.
-Words last_words(const std::string& out) {
-  Words ends;
-  std::istringstream lines(out);
-  for (std::string line; std::getline(lines, line);) {
-    if (line.find("ends with") != std::string::npos) ends.push_back(line);
-  }
-  std::sort(ends.begin(), ends.end());
-  return ends;
-}
-
 // Returns what the ranks of a job on one host have.
 Words of_one_host(int workers, const Words& verbs) {
   const Result result = run(
       Words{DDPRUN_BINARY, "--rdzv-id=one", "--nproc_per_node=" + std::to_string(workers), KEPT_WORKER_BINARY} + verbs);
   CAPTURE(result.err);
   REQUIRE(result.code == 0);
-  return last_words(result.out);
+  return ends_of(result.out);
 }
 
 struct Ended {
@@ -71,7 +59,7 @@ TEST_CASE("nodes kept memory: a worker that dies at any place of a step costs no
     Process node0(hosts.on(0, node_of(0, workers, dies))), node1(hosts.on(1, node_of(1, workers, dies)));
     const Ended job = end_of(node0, node1);
     CAPTURE(workers, place, job.err, job.out);
-    CHECK(last_words(job.out) == expected);
+    CHECK(ends_of(job.out) == expected);
     CHECK(count(job.err, "restart 1 of 10: rank 0 on node node0 was killed by SIGKILL") == 2);
     const int went_on = count(job.out, ": goes on after step") + count(job.out, ": does step 3 again");
     CHECK(went_on == 2 * workers);
@@ -96,7 +84,7 @@ TEST_CASE("nodes kept memory: a host that replaces a lost one is filled by the o
   Process replacement(hosts.on(2, node_of(1, 2, waits)));
   const Ended job = end_of(node0, replacement);
   CAPTURE(job.err, job.out);
-  CHECK(last_words(job.out) == expected);
+  CHECK(ends_of(job.out) == expected);
   CHECK(count(job.out, ": goes on after step 5") == 4);
   CHECK(count(job.out, "with the tensors and the record of rank 0 on another node") == 2);
   CHECK(hosts.all_gone());
