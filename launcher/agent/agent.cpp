@@ -94,7 +94,7 @@ class Agent {
         local_(io_, config, host_, incarnation_, guarded, out_.log,
                {.workers = [this] { return processes_.running_workers(); },
                 .stack_workers = [this] { return processes_.workers_with_stacks(); },
-                .call_memory = [this](const std::string& id) { return give_call_memory(id); },
+                .call_memory = [this](int local_rank) { return give_call_memory(local_rank); },
                 .log_folder = [this] { return config_.logs.writes_logs() ? out_.attempts.root() : std::string(); },
                 .local_rank_of = [this](const std::string& id) { return processes_.local_rank_of(id); },
                 .awaited = [this] { driver_.handle(SuccessorsAwaited{}); },
@@ -167,10 +167,10 @@ class Agent {
   }
 
   // Returns the memory in which a worker records its calls, to be sent to it; -1 if it gets none.
-  int give_call_memory(const std::string& incarnation) {
-    const rendezvous::Descriptor* const memory = processes_.give_call_memory(incarnation);
+  int give_call_memory(int local_rank) {
+    const rendezvous::Descriptor* const memory = processes_.give_call_memory(local_rank);
     if (memory == nullptr) return -1;
-    if (trace_) trace_->read_from(*processes_.local_rank_of(incarnation), *memory);
+    if (trace_) trace_->read_from(local_rank, *memory);
     return memory->get();
   }
 

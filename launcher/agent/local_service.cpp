@@ -168,7 +168,7 @@ AgentSocket::Answer LocalService::answer(rendezvous::DescriptorMessage& request)
   const auto local_rank = sources_.local_rank_of(text_of(*members, "incarnation"));
   if (!local_rank) return refusal("no worker of this round has this incarnation");
   if (ask == "keep") return hand_out(*local_rank, *members);
-  if (ask == "calls") return hand_out_call_memory(*members);
+  if (ask == "calls") return hand_out_call_memory(*local_rank, *members);
   if (ask == "kept") return show_kept(*local_rank, text_of(*members, "name"));
   if (ask == "stay" || ask == "quiet") return note_survivor(ask, *local_rank, *members);
   return answer_worker(ask, *local_rank, request);
@@ -219,11 +219,11 @@ AgentSocket::Answer LocalService::take_stacks() {
   }
 }
 
-AgentSocket::Answer LocalService::hand_out_call_memory(const JsonMembers& request) {
+AgentSocket::Answer LocalService::hand_out_call_memory(int local_rank, const JsonMembers& request) {
   AgentSocket::Answer answer{JsonObject().number("version", kAgentSocketVersion).str()};
   if (number_of(request, "layout") != static_cast<std::int64_t>(rendezvous::kOperationRecordsVersion)) return answer;
   try {
-    const int memory = sources_.call_memory(text_of(request, "incarnation"));
+    const int memory = sources_.call_memory(local_rank);
     if (memory >= 0) answer.descriptors.push_back(memory);
     return answer;
   } catch (const rendezvous::Error& error) {

@@ -31,8 +31,8 @@ class LocalService {
   struct Sources {
     std::function<std::vector<WorkerView>()> workers;  // those that run: rank and pid
     std::function<std::vector<StackHelper::Worker>()> stack_workers;
-    std::function<int(const std::string& incarnation)> call_memory;  // -1: none
-    std::function<std::string()> log_folder;                         // with workers' output; empty: it is in no files
+    std::function<int(int local_rank)> call_memory;  // -1: none
+    std::function<std::string()> log_folder;         // with workers' output; empty: it is in no files
     std::function<std::optional<int>(const std::string& incarnation)> local_rank_of;
     // What workers say about successors, see agent_client.hpp.
     std::function<void()> awaited, forgone;
@@ -75,7 +75,7 @@ class LocalService {
   AgentSocket::Answer take_stacks();
   AgentSocket::Answer look(const std::string& what);
   AgentSocket::Answer answer_worker(const std::string& ask, int local_rank, rendezvous::DescriptorMessage& request);
-  AgentSocket::Answer hand_out_call_memory(const JsonMembers& request);
+  AgentSocket::Answer hand_out_call_memory(int local_rank, const JsonMembers& request);
   AgentSocket::Answer note_survivor(const std::string& ask, int local_rank, const JsonMembers& request);
   AgentSocket::Answer hand_out(int local_rank, const JsonMembers& request);
   AgentSocket::Answer show_kept(int local_rank, const std::string& name) const;

@@ -469,10 +469,8 @@ std::vector<StackHelper::Worker> RoundProcesses::workers_with_stacks() const {
   return found;
 }
 
-const Descriptor* RoundProcesses::give_call_memory(const std::string& incarnation) {
-  const auto local_rank = local_rank_of(incarnation);
-  if (!local_rank) return nullptr;
-  Worker& worker = workers_[static_cast<std::size_t>(*local_rank)];
+const Descriptor* RoundProcesses::give_call_memory(int local_rank) {
+  Worker& worker = workers_[static_cast<std::size_t>(local_rank)];
   return worker.calls ? nullptr : &worker.calls.emplace().descriptor();
 }
 

@@ -98,9 +98,9 @@ class RoundProcesses {
   std::vector<WorkerView> running_workers() const;
   // Returns those of them that are not exiting.
   std::vector<StackHelper::Worker> workers_with_stacks() const;
-  // Returns memory for the calls of the worker with this incarnation, once, so that its descendants do not get it, too.
-  // Returns null if there is no such worker, or it has the memory. Throws rendezvous::Error.
-  const Descriptor* give_call_memory(const std::string& incarnation);
+  // Returns memory for the calls of a worker, once, so that its descendants do not get it, too; null if it has the
+  // memory. Throws rendezvous::Error.
+  const Descriptor* give_call_memory(int local_rank);
   // Returns the local rank of the worker that was started with this incarnation; nothing if none was, in this round.
   std::optional<int> local_rank_of(const std::string& incarnation) const;
 

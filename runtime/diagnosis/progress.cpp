@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <cstdio>
-#include <cstdlib>
 #include <ctime>
 #include <exception>
 #include <mutex>
@@ -14,25 +13,20 @@
 
 #include "rendezvous/agent_client.hpp"
 #include "rendezvous/agent_page.hpp"
-#include "rendezvous/worker_contract.hpp"
+#include "runtime/base/own_agent.hpp"
 
 namespace ddp::runtime {
 namespace {
 
-namespace contract = rendezvous::contract;
 using rendezvous::WorkerPage;
 
 // Returns this worker's page, which stays mapped to the end of the process; null without an agent.
 WorkerPage* ask_for_page() {
-  const char* socket = getenv(contract::kAgentSocket);
-  const char* incarnation = getenv(contract::kIncarnation);
-  if (socket == nullptr || incarnation == nullptr) return nullptr;
-  const std::string request = "{\"version\":" + std::to_string(rendezvous::kAgentSocketVersion) +
-                              ",\"ask\":\"page\",\"incarnation\":\"" + incarnation + "\"}";
-  const rendezvous::DescriptorMessage answer = rendezvous::ask_agent(socket, request);
-  const std::int64_t local_rank = rendezvous::number_in(answer.text, "local_rank").value_or(-1);
-  if (local_rank < 0 || answer.descriptors.size() != 2) throw std::runtime_error("the agent answers " + answer.text);
-  void* const page = mmap(nullptr, sizeof(WorkerPage), PROT_READ | PROT_WRITE, MAP_SHARED, answer.descriptors[1].get(),
+  const auto answer = ask_own_agent("page");
+  if (!answer) return nullptr;
+  const std::int64_t local_rank = rendezvous::number_in(answer->text, "local_rank").value_or(-1);
+  if (local_rank < 0 || answer->descriptors.size() != 2) throw std::runtime_error("the agent answers " + answer->text);
+  void* const page = mmap(nullptr, sizeof(WorkerPage), PROT_READ | PROT_WRITE, MAP_SHARED, answer->descriptors[1].get(),
                           static_cast<off_t>(local_rank) * static_cast<off_t>(sizeof(WorkerPage)));
   if (page == MAP_FAILED) throw std::runtime_error("its memory cannot be mapped");
   auto* const mine = static_cast<WorkerPage*>(page);
