@@ -15,10 +15,11 @@ import traceback
 HERE = os.path.dirname(os.path.abspath(__file__))
 TESTS = os.path.dirname(os.path.dirname(HERE))
 sys.path += [os.path.join(TESTS, "interop"), os.path.join(TESTS, "preload")]  # for jobs and promises
-import calls  # noqa: E402, F401  (declares promises, as the next four)
+import calls  # noqa: E402, F401  (declares promises, as the next five)
 import ends  # noqa: E402, F401
 import finds  # noqa: E402, F401
 import hook  # noqa: E402, F401
+import kubeflow  # noqa: E402, F401
 import options  # noqa: E402, F401
 from callers import Callers  # noqa: E402
 from promises import PROMISES, Skip  # noqa: E402
