@@ -22,6 +22,7 @@
 #include "launcher/agent/trace_feed.hpp"
 #include "launcher/coordination/coordination.hpp"
 #include "launcher/diagnosis/hang_watch.hpp"
+#include "launcher/diagnosis/nodes/hang_judge.hpp"
 #include "launcher/diagnosis/stack_helper.hpp"
 #include "launcher/diagnosis/tell_stacks.hpp"
 #include "launcher/output/stream_route.hpp"
@@ -93,6 +94,7 @@ class Agent {
         update_timer_(io_),
         local_(io_, config, host_, incarnation_, guarded, out_.log,
                {.workers = [this] { return processes_.running_workers(); },
+                .add_calls = [this](WorkerView& worker) { processes_.add_calls(worker); },
                 .stack_workers = [this] { return processes_.workers_with_stacks(); },
                 .call_memory = [this](int local_rank) { return give_call_memory(local_rank); },
                 .log_folder = [this] { return config_.logs.writes_logs() ? out_.attempts.root() : std::string(); },
@@ -114,14 +116,18 @@ class Agent {
                 .workers = [this] { return processes_.workers_with_stacks(); },
                 .ask = [this](const rendezvous::LookRequest& request) { return ask_coordinator(request); },
                 .answer = [this](const rendezvous::LookAnswer& answer) { link_->send(answer); },
-                .obey = [this](const std::string& order) { return obey(order); }}),
+                .obey = [this](const rendezvous::LookRequest& order) { return obey(order); }}),
         stack_helper_(io_),
         hang_watch_(io_, config.hang_timeout,
                     {.workers = [this] { return processes_.workers_with_stacks(); },
                      .step_at = [this](int rank) { return local_.step_at(rank); },
                      .output = [this] { return out_.output.bytes_read(); }},
-                    {.stands_still = [this](const Hang& hang) { on_hang(hang); },
-                     .goes_on = [this] { out_.log.warning("hang_over", "the workers make progress again"); }}) {}
+                    config.job.max_nodes == 1 ? own_verdicts() : verdicts_of_all_nodes()),
+        hang_judge_(io_, config.hang_timeout, host_,
+                    {.ask = [this](const std::string& what, const std::string& text,
+                                   HangJudge::Answered answered) { ask_nodes(what, text, std::move(answered)); },
+                     .stillness = [this] { return hang_watch_.stillness(); }},
+                    out_.log, [this](const Hang& hang) { act_on(hang); }) {}
 
   int run() {
     wait_for_signals();
@@ -194,14 +200,38 @@ class Agent {
   bool note_failure(int local_rank) {
     local_.note_failure();
     const bool may_be_succeeded = local_.may_be_succeeded(local_rank);
-    if (!may_be_succeeded) hang_watch_.end();
+    if (!may_be_succeeded) end_hang_watch();
     return may_be_succeeded;
   }
 
-  void on_hang(const Hang& hang) {
+  HangWatch::Callbacks own_verdicts() {
+    return {.stands_still =
+                [this](const Hang& hang) {
+                  tell_hang(hang, out_.log);
+                  act_on(hang);
+                },
+            .goes_on = [this] { out_.log.warning("hang_over", "the workers make progress again"); }};
+  }
+
+  HangWatch::Callbacks verdicts_of_all_nodes() {
+    return {.stands_still = {},
+            .goes_on = [this] { hang_judge_.goes_on(); },
+            .proof_holds = [this] { hang_judge_.stands_still(); }};
+  }
+
+  void ask_nodes(const std::string& what, const std::string& text, HangJudge::Answered answered) {
+    looks_.ask(what, text, [answered](const std::vector<JobLooks::NodeText>& answers) {
+      std::vector<HangJudge::Answer> nodes;
+      for (const auto& [node, said] : answers) {
+        nodes.push_back({node.host, node.node_rank, node.base_rank, node.slots, said});
+      }
+      answered(nodes);
+    });
+  }
+
+  void act_on(const Hang& hang) {
     const std::string why = hang.since + ": " + hang.culprit.words;
     stacks_ = hang.stacks;
-    tell_hang(hang, config_.job.max_nodes > 1, out_.log);
     if (trace_) trace_->note_hang(why);
     driver_.handle(HangFound{why});
   }
@@ -265,16 +295,22 @@ class Agent {
     }
   }
 
+  // The last operations of a worker are in its file if it has written one, else in the memory that it shares.
   IssueReport::Node own_report() const {
-    return {.host = host_,
-            .facts = node_facts(config_, host_).str(),
-            .error = {},
-            .rounds = rounds_.lines(),
-            .recorders = recorders_in(out_.attempts.root(), core_.state().round - 1, config_.workers)};
+    IssueReport::Node node = {.host = host_,
+                              .facts = node_facts(config_, host_).str(),
+                              .error = {},
+                              .rounds = rounds_.lines(),
+                              .recorders = recorders_in(out_.attempts.root(), core_.state().round - 1, config_.workers)};
+    for (auto& [rank, json] : processes_.flight_records()) add_recorder(node, {rank, std::move(json)});
+    return node;
   }
 
   // Answers what somebody who looks at the job asks of all nodes, or has ordered.
-  std::string obey(const std::string& order) {
+  std::string obey(const rendezvous::LookRequest& request) {
+    const std::string& order = request.what;
+    if (order == kStillnessQuestion) return hang_judge_.answer_stillness(request.text);
+    if (order == kVerdictOrder) return hang_judge_.take_verdict(request.text);
     if (order == kReportQuestion) return node_report_json(own_report());
     if (order == kStopOrder) {
       asio::post(io_, [this] { driver_.handle(StopSignal{SIGTERM}); });  // the answer goes first
@@ -319,12 +355,13 @@ class Agent {
                   std::to_string(config_.workers) + " of " + std::to_string(assignment.world_size) +
                       " workers are here, from rank " + std::to_string(assignment.base_rank));
     base_rank_ = assignment.base_rank;
+    hang_judge_.begin(assignment.node_rank);
     local_.begin_round(core_.state(), assignment);
     return assignment;
   }
 
   void carry_out(const RevokeRound&) {
-    hang_watch_.end();
+    end_hang_watch();
     local_.revoke();
   }
   void carry_out(const EndWorker& action) { processes_.stop_worker(action.local_rank); }
@@ -355,8 +392,13 @@ class Agent {
     });
   }
 
-  void end_diagnosis() {
+  void end_hang_watch() {
     hang_watch_.end();
+    hang_judge_.end();
+  }
+
+  void end_diagnosis() {
+    end_hang_watch();
     stack_helper_.cancel();
     update_timer_.cancel();
   }
@@ -371,6 +413,7 @@ class Agent {
 
   void carry_out(const SuspendWorkers&) {
     hang_watch_.suspend();
+    hang_judge_.end();
     processes_.suspend();
   }
   void carry_out(const ResumeWorkers&) {
@@ -441,6 +484,7 @@ class Agent {
   JobLooks looks_;
   StackHelper stack_helper_;  // before a stop
   HangWatch hang_watch_;
+  HangJudge hang_judge_;  // of no use in a job of one node
   std::vector<WorkerStacks> stacks_;  // this node's, taken in the newest round; empty: none were
   std::optional<TraceFeed> trace_;
   bool has_asked_for_clock_ = false;

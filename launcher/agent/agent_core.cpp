@@ -316,6 +316,7 @@ void AgentCore::begin_round(int round) {
   state_.succeeded = false;
   state_.failures.clear();  // mutant: old_failures
   state_.stopped_because.clear();
+  state_.hang = rendezvous::Hang::None;
   killed_by_keeper_.clear();
   awaits_successors_ = forgoes_successors_ = false;
 }
@@ -585,6 +586,10 @@ void AgentCore::begin_succession(const WorkerExited& event) {
   const TimePoint since = worker.succession ? worker.succession->since : now_;
   const auto within = std::max<std::chrono::nanoseconds>(kSuccessorWithin, 3 * start_took_);
   worker.succession = {event, worker.pid, since, now_ + std::chrono::duration_cast<TimePoint::duration>(within), false};
+  // If it was exiting when another worker died, that was this process, not its successor.
+  for (Worker& other : workers_) {
+    if (other.succession) std::erase(other.succession->death.exiting, event.local_rank);
+  }
   act(StartSuccessor{event.local_rank});
 }
 
@@ -745,7 +750,9 @@ void AgentCore::decide_alone() {
 void AgentCore::on(const HangFound& event) {
   if (phase_ != Phase::Running || config_.on_hang == OnHang::Tell) return;
   state_.stopped_because = event.why;
-  if (config_.on_hang == OnHang::Stop) return end(1, event.why);
+  const bool is_alone = config_.job.max_nodes == 1;
+  if (config_.on_hang == OnHang::Stop && is_alone) return end(1, event.why);
+  state_.hang = config_.on_hang == OnHang::Stop ? rendezvous::Hang::End : rendezvous::Hang::Restart;
   report();  // the coordinator decides whether a restart is left
   stop(SIGTERM);
 }

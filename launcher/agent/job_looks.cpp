@@ -55,7 +55,8 @@ struct JobLooks::Look {
   std::string what;
   std::map<std::string, std::string> answers;  // by incarnation
   asio::steady_timer deadline;
-  asio::posix::stream_descriptor pipe;
+  asio::posix::stream_descriptor pipe;  // for a program that asks
+  Answered answered;                    // for this agent
   std::string text;
 };
 
@@ -89,20 +90,34 @@ rendezvous::Descriptor JobLooks::begin(const std::string& what) {
   asking_[number] = look;
   const bool is_asked = sources_.ask(LookRequest{number, what});
   const bool is_about_node = what != "state" && what != "stacks";  // an order goes to this node at least
-  if (!is_asked && is_about_node) look->answers[incarnation_] = sources_.obey(what);
-  const auto within = is_asked ? rendezvous::look_within(what) + kCoordinatorLate : std::chrono::milliseconds(0);
+  if (!is_asked && is_about_node) look->answers[incarnation_] = sources_.obey({number, what});
+  wait_for_end(number, is_asked);
+  return std::move(pipe.read_end);
+}
+
+void JobLooks::ask(const std::string& what, const std::string& text, Answered answered) {
+  const auto look = std::make_shared<Look>(io_);
+  look->what = what;
+  look->answered = std::move(answered);
+  const std::int64_t number = next_number_++;
+  asking_[number] = look;
+  wait_for_end(number, sources_.ask(LookRequest{number, what, text}));
+}
+
+void JobLooks::wait_for_end(std::int64_t number, bool is_asked) {
+  const auto look = asking_.at(number);
+  const auto within = is_asked ? rendezvous::look_within(look->what) + kCoordinatorLate : std::chrono::milliseconds(0);
   look->deadline.expires_after(within);
   look->deadline.async_wait([this, number](const auto& error) {
     if (!error) finish(number, LookEnd{number, kNoCoordinator, {}});
   });
-  return std::move(pipe.read_end);
 }
 
 // ---- This node's own answers ----
 
 void JobLooks::on_request(const LookRequest& request) {
   if (request.what == "stacks") return take_stacks(request.number);
-  std::string text = request.what == "state" ? to_json(sources_.view()) : sources_.obey(request.what);
+  std::string text = request.what == "state" ? to_json(sources_.view()) : sources_.obey(request);
   if (text.size() > rendezvous::kMaxLookBytes) text = error_json("its answer is too large to be sent");
   if (text.empty()) text = error_json("its ddprun knows no such question: " + request.what);
   sources_.answer({request.number, "", std::move(text)});
@@ -156,6 +171,8 @@ void JobLooks::finish(std::int64_t number, LookEnd end) {
   if (found == asking_.end()) return;
   const auto look = found->second;
   asking_.erase(found);
+  look->deadline.cancel();
+  if (look->answered) return hand_over(*look, end);
   look->text = put_together(*look, std::move(end)) + "\n";
   writing_[number] = look;
   look->deadline.expires_after(kReadWithin);
@@ -166,6 +183,14 @@ void JobLooks::finish(std::int64_t number, LookEnd end) {
     look->deadline.cancel();
     writing_.erase(number);
   });
+}
+
+void JobLooks::hand_over(Look& look, const LookEnd& end) {
+  std::vector<NodeText> answers;
+  for (const auto& node : end.facts.nodes) {
+    if (node.node_rank >= 0) answers.push_back({node, std::move(look.answers[node.incarnation])});
+  }
+  look.answered(answers);
 }
 
 std::string JobLooks::put_together(Look& look, LookEnd end) const {

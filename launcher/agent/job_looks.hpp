@@ -43,8 +43,14 @@ class JobLooks {
     std::function<bool(const rendezvous::LookRequest&)> ask;    // the coordinator; false: it cannot be asked now
     std::function<void(const rendezvous::LookAnswer&)> answer;  // the coordinator
     // Carries out an order about this node, such as "stop"; returns what is answered, as JSON. Empty: no such order.
-    std::function<std::string(const std::string& order)> obey;
+    std::function<std::string(const rendezvous::LookRequest& order)> obey;
   };
+  // What one node of the round has answered; `text` is empty if it has not.
+  struct NodeText {
+    rendezvous::JobFacts::Node node;
+    std::string text;
+  };
+  using Answered = std::function<void(const std::vector<NodeText>&)>;
 
   JobLooks(rendezvous::asio::io_context& io, std::string incarnation, Sources sources);
   ~JobLooks();
@@ -54,6 +60,10 @@ class JobLooks {
   // Asks the whole job. Returns the end of a pipe where the answer comes as JSON, and then the pipe's end. Throws
   // rendezvous::Error if too many ask at the same time, or there is no descriptor left.
   rendezvous::Descriptor begin(const std::string& what);
+
+  // Asks the whole job for this agent itself: `text` is what the question has to say. `answered` is called once, with
+  // the nodes of the round; with none if the coordinator cannot be asked.
+  void ask(const std::string& what, const std::string& text, Answered answered);
 
   void on_request(const rendezvous::LookRequest& request);
   void on_answer(rendezvous::LookAnswer answer);
@@ -72,7 +82,9 @@ class JobLooks {
  private:
   struct Look;
 
+  void wait_for_end(std::int64_t number, bool is_asked);
   void finish(std::int64_t number, rendezvous::LookEnd end);
+  static void hand_over(Look& look, const rendezvous::LookEnd& end);
   void take_stacks(std::int64_t number);
   std::string put_together(Look& look, rendezvous::LookEnd end) const;
 

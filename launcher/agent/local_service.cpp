@@ -308,6 +308,7 @@ AgentView LocalService::view() {
   for (WorkerView& worker : view.workers) {
     worker.local_rank = worker.rank - facts_.base_rank;
     worker.usage = usage_of(worker.pid);
+    sources_.add_calls(worker);
     const auto shown = page_ ? page_->worker(worker.local_rank) : std::nullopt;
     if (!shown || shown->step < 0) continue;
     worker.step = shown->step;

@@ -30,6 +30,7 @@ class LocalService {
  public:
   struct Sources {
     std::function<std::vector<WorkerView>()> workers;  // those that run: rank and pid
+    std::function<void(WorkerView&)> add_calls;        // what a worker is in, if it uses libddp
     std::function<std::vector<StackHelper::Worker>()> stack_workers;
     std::function<int(int local_rank)> call_memory;  // -1: none
     std::function<std::string()> log_folder;         // with workers' output; empty: it is in no files

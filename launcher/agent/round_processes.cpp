@@ -469,6 +469,25 @@ std::vector<StackHelper::Worker> RoundProcesses::workers_with_stacks() const {
   return found;
 }
 
+void RoundProcesses::add_calls(WorkerView& view) const {
+  for (const Worker& worker : workers_) {
+    if (worker.rank != view.rank || !worker.calls) continue;
+    CallSummary summary = worker.calls->summary();
+    view.now_in = std::move(summary.now_in);
+    view.milliseconds_in = summary.milliseconds;
+    view.in_collectives_percent = summary.in_collectives_percent;
+  }
+}
+
+std::map<int, std::string> RoundProcesses::flight_records() const {
+  std::map<int, std::string> found;
+  for (const Worker& worker : workers_) {
+    std::string record = worker.calls && worker.is_there() ? worker.calls->flight_record(worker.rank) : "";
+    if (!record.empty()) found[worker.rank] = std::move(record);
+  }
+  return found;
+}
+
 const Descriptor* RoundProcesses::give_call_memory(int local_rank) {
   Worker& worker = workers_[static_cast<std::size_t>(local_rank)];
   return worker.calls ? nullptr : &worker.calls.emplace().descriptor();

@@ -98,6 +98,10 @@ class RoundProcesses {
   std::vector<WorkerView> running_workers() const;
   // Returns those of them that are not exiting.
   std::vector<StackHelper::Worker> workers_with_stacks() const;
+  // Adds what a worker of libddp is in now.
+  void add_calls(WorkerView& view) const;
+  // Returns the last operations of each worker of libddp that runs, by rank, see CallMemory.
+  std::map<int, std::string> flight_records() const;
   // Returns memory for the calls of a worker, once, so that its descendants do not get it, too; null if it has the
   // memory. Throws rendezvous::Error.
   const Descriptor* give_call_memory(int local_rank);

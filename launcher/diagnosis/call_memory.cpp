@@ -11,6 +11,7 @@
 #include <ctime>
 #include <string>
 
+#include "launcher/text/json_text.hpp"
 #include "rendezvous/base/error.hpp"
 #include "rendezvous/operation_records.hpp"
 
@@ -23,7 +24,9 @@ using rendezvous::OperationRecordsHeader;
 using rendezvous::OperationState;
 using rendezvous::RecordedGroup;
 
-constexpr std::size_t kMostWaits = 8;  // in one group; more are left out
+constexpr std::size_t kMostWaits = 8;             // in one group; more are left out
+constexpr std::size_t kMostTold = 256;            // operations of a group in a flight record
+constexpr std::int64_t kLeastTime = 1'000'000'000;  // that records must cover to say which share is in collectives
 
 [[noreturn]] void memory_failed(const char* what) {
   throw rendezvous::Error(rendezvous::ErrorCode::System,
@@ -99,6 +102,84 @@ GroupCalls read_group(const OperationRecordsHeader& header, std::size_t index, s
   return calls;
 }
 
+bool is_there(const RecordedGroup& group) {
+  return group.generation != 0 && group.generation % 2 == 0 && group.is_gone == 0;
+}
+
+struct Interval {
+  std::int64_t from, to;
+};
+
+// Adds when the collectives of a group were called and ended; of those under way, that they go on now.
+void add_intervals(const OperationRecordsHeader& header, std::size_t index, std::int64_t now,
+                   std::vector<Interval>& intervals) {
+  const OperationRecord* const ring = rendezvous::ring_of(&header, index);
+  const std::uint64_t records = std::min<std::uint64_t>(header.records, rendezvous::kMostRecords);
+  for (std::uint64_t i = 0; i < records; ++i) {
+    const std::uint64_t number = ring[i].number;
+    const auto kind = static_cast<std::uint32_t>(ring[i].kind.load());
+    const bool is_message = kind >= header.operations.size() || ((header.messages >> kind) & 1) != 0;
+    const std::int64_t from = ring[i].issued_ns, ended = ring[i].ended_ns;
+    if (number == 0 || ring[i].number != number || is_message || from <= 0 || from > now) continue;
+    intervals.push_back({from, ended >= from && ended <= now ? ended : now});
+  }
+}
+
+// Returns the time that at least one of them covers.
+std::int64_t time_of(std::vector<Interval>& intervals) {
+  std::sort(intervals.begin(), intervals.end(), [](const Interval& a, const Interval& b) { return a.from < b.from; });
+  std::int64_t covered = 0, until = 0;
+  for (const Interval& interval : intervals) {
+    covered += std::max<std::int64_t>(0, interval.to - std::max(interval.from, until));
+    until = std::max(until, interval.to);
+  }
+  return covered;
+}
+
+const char* name_of(OperationState state) {
+  switch (state) {
+    case OperationState::Issued:
+      return "issued";
+    case OperationState::Started:
+      return "started";
+    case OperationState::Ended:
+      return "ended";
+    case OperationState::Failed:
+      return "failed";
+  }
+  return "unknown";
+}
+
+std::string operation_json(const OperationRecordsHeader& header, const OperationRecord& record) {
+  const auto kind = static_cast<std::uint32_t>(record.kind.load()), dtype = static_cast<std::uint32_t>(record.dtype);
+  const bool is_message = kind < header.operations.size() && ((header.messages >> kind) & 1) != 0;
+  const auto time = [](std::int64_t ns) { return ns > 0 ? std::optional(ns / 1000) : std::nullopt; };
+  JsonObject json;
+  json.number("sequence", static_cast<std::int64_t>(record.sequence.load()));
+  json.text("operation", kind < header.operations.size() ? text_in(header.operations[kind]) : "unknown");
+  json.number("count", static_cast<std::int64_t>(record.count.load()));
+  json.text("dtype", dtype < header.dtypes.size() ? text_in(header.dtypes[dtype]) : "unknown");
+  json.number("bytes", static_cast<std::int64_t>(record.bytes.load()));
+  json.number("peer", is_message ? std::optional<std::int64_t>(record.root.load()) : std::nullopt);
+  json.text("state", name_of(record.state));
+  json.number("issued_us", time(record.issued_ns)).number("started_us", time(record.started_ns));
+  return json.number("ended_us", time(record.ended_ns)).str();
+}
+
+std::string operations_json(const OperationRecordsHeader& header, std::size_t index) {
+  const OperationRecord* const ring = rendezvous::ring_of(&header, index);
+  const std::uint64_t records = std::min<std::uint64_t>(header.records, rendezvous::kMostRecords);
+  std::vector<std::pair<std::uint64_t, const OperationRecord*>> found;
+  for (std::uint64_t i = 0; i < records; ++i) {
+    if (ring[i].number != 0) found.emplace_back(ring[i].number, &ring[i]);
+  }
+  std::sort(found.begin(), found.end());
+  if (found.size() > kMostTold) found.erase(found.begin(), found.end() - kMostTold);
+  std::string list;
+  for (const auto& [number, record] : found) list += (list.empty() ? "" : ",") + operation_json(header, *record);
+  return "[" + list + "]";
+}
+
 }  // namespace
 
 CallMemory::CallMemory() : memory_(memfd_create("ddprun_calls", MFD_CLOEXEC | MFD_ALLOW_SEALING)) {
@@ -114,11 +195,47 @@ std::vector<GroupCalls> CallMemory::read() const {
   if (header == nullptr || header->version != rendezvous::kOperationRecordsVersion) return groups;
   const std::int64_t now = monotonic_ns();
   for (std::size_t i = 0; i < header->groups.size(); ++i) {
-    const RecordedGroup& group = header->groups[i];
-    const bool is_there = group.generation != 0 && group.generation % 2 == 0 && group.is_gone == 0;
-    if (is_there) groups.push_back(read_group(*header, i, now));
+    if (is_there(header->groups[i])) groups.push_back(read_group(*header, i, now));
   }
   return groups;
+}
+
+CallSummary CallMemory::summary() const {
+  CallSummary summary;
+  for (const GroupCalls& group : read()) {
+    if (group.under_way.empty()) continue;
+    const CallUnderWay& call = group.under_way.front();
+    if (!summary.now_in.empty() && call.milliseconds <= summary.milliseconds) continue;
+    summary.now_in = call.operation + " #" + std::to_string(call.sequence) + " of group " + group.group;
+    summary.milliseconds = call.milliseconds;
+  }
+  const Mapped mapped(memory_.get());
+  const OperationRecordsHeader* const header = mapped.header();
+  if (header == nullptr || header->version != rendezvous::kOperationRecordsVersion) return summary;
+  const std::int64_t now = monotonic_ns();
+  std::vector<Interval> intervals;
+  for (std::size_t i = 0; i < header->groups.size(); ++i) {
+    if (is_there(header->groups[i])) add_intervals(*header, i, now, intervals);
+  }
+  const std::int64_t covered = time_of(intervals), all = intervals.empty() ? 0 : now - intervals.front().from;
+  if (all >= kLeastTime) summary.in_collectives_percent = static_cast<int>(100 * covered / all);
+  return summary;
+}
+
+std::string CallMemory::flight_record(int rank) const {
+  const Mapped mapped(memory_.get());
+  const OperationRecordsHeader* const header = mapped.header();
+  if (header == nullptr || header->version != rendezvous::kOperationRecordsVersion) return "";
+  std::string groups;
+  for (std::size_t i = 0; i < header->groups.size(); ++i) {
+    const RecordedGroup& group = header->groups[i];
+    if (!is_there(group)) continue;
+    JsonObject json;
+    json.text("name", text_in(group.name)).number("rank", group.rank).number("size", group.size);
+    groups += (groups.empty() ? "" : ",") + json.json("operations", operations_json(*header, i)).str();
+  }
+  if (groups.empty()) return "";
+  return JsonObject().number("rank", rank).text("why", "the worker runs").json("groups", "[" + groups + "]").str();
 }
 
 }  // namespace ddp::launcher

@@ -102,4 +102,39 @@ Culprit find_culprit(const std::vector<WorkerStacks>& workers, const std::map<in
   return everyone;
 }
 
+Culprit accuse_silent(const std::vector<SilentNode>& nodes, const std::vector<WorkerStacks>& others) {
+  Culprit culprit{{}, Guilt::Silent, "", ""};
+  for (const SilentNode& node : nodes) {
+    culprit.ranks.insert(culprit.ranks.end(), node.ranks.begin(), node.ranks.end());
+    culprit.words += (culprit.words.empty() ? "node " : ", node ") + node.host + " (" + describe_ranks(node.ranks) + ")";
+  }
+  culprit.words += nodes.size() == 1 ? " does not answer: is its ddprun stopped, or its machine or network down?"
+                                     : " do not answer: are their ddpruns stopped, or their machines or network down?";
+  const Ranks all = those(others, [](const WorkerStacks&) { return true; });
+  if (!all.empty()) culprit.words += " The others: " + describe(all);
+  return culprit;
+}
+
+const char* name_of(Guilt guilt) {
+  switch (guilt) {
+    case Guilt::Ended:
+      return "ended";
+    case Guilt::Stopped:
+      return "stopped";
+    case Guilt::Awaited:
+      return "awaited";
+    case Guilt::Deadlock:
+      return "deadlock";
+    case Guilt::Outside:
+      return "outside";
+    case Guilt::Fewest:
+      return "elsewhere";
+    case Guilt::Everyone:
+      return "everyone";
+    case Guilt::Silent:
+      return "silent";
+  }
+  return "unknown";
+}
+
 }  // namespace ddp::launcher

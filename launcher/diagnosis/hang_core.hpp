@@ -76,7 +76,10 @@ class HangCore {
   TimePoint next() const { return next_; }
   // Returns when the newest sign of progress came.
   TimePoint last_sign() const { return last_sign_; }
+  // Returns whether the proof is complete, and no sign has come since.
   bool has_told() const { return state_ == State::Told; }
+  // Returns whether all workers have told what progress is.
+  bool all_show_steps() const;
 
  private:
   enum class State { Watching, Proving, Told };
@@ -87,7 +90,6 @@ class HangCore {
   };
 
   bool is_sign(const Signs& signs) const;
-  bool all_show_steps() const;
   void note_sign(TimePoint now);
   static bool is_work(const Sight& before, const Sight& after);
 

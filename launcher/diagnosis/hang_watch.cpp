@@ -64,8 +64,10 @@ void HangWatch::look() {
     signs.workers.push_back({worker.rank, sources_.step_at(worker.rank), written_by(worker.pid)});
   }
   const bool stood_still = core_.has_told();
+  const auto last_sign = core_.last_sign();
   core_.see(Clock::now(), signs);
-  if (stood_still && !core_.has_told()) callbacks_.goes_on();
+  const bool tells = stood_still || callbacks_.proof_holds;
+  if (tells && core_.last_sign() != last_sign) callbacks_.goes_on();
   if (!core_.wants_stacks()) return wait();
   activity_.clear();
   for (const StackHelper::Worker& worker : workers) activity_[worker.rank] = activity_of(worker.pid);
@@ -74,20 +76,38 @@ void HangWatch::look() {
 
 void HangWatch::prove(const std::vector<WorkerStacks>& stacks) {
   if (!core_.prove(Clock::now(), stacks, activity_)) return wait();
+  if (callbacks_.proof_holds) {
+    wait();
+    return callbacks_.proof_holds();
+  }
   helper_.take(sources_.workers(), kVerdictWithin, [this, stacks](const std::vector<WorkerStacks>& with_lines) {
     wait();
     callbacks_.stands_still(describe(with_lines.empty() ? stacks : with_lines));
   });
 }
 
-Hang HangWatch::describe(const std::vector<WorkerStacks>& stacks) const {
-  const auto still = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - core_.last_sign());
+std::chrono::milliseconds HangWatch::still_for() const {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - core_.last_sign());
+}
+
+NodeStillness HangWatch::stillness() const {
+  NodeStillness own = {.is_watched = timeout_.count() > 0,
+                       .is_still = is_watching_ && core_.has_told(),
+                       .shows_steps = core_.all_show_steps(),
+                       .since = is_watching_ ? still_for() : std::chrono::milliseconds(0)};
+  for (const auto& [rank, how] : ended_) own.ended.push_back(rank);
+  return own;
+}
+
+std::string describe_since(std::chrono::milliseconds still) {
   const auto began = std::chrono::time_point_cast<std::chrono::milliseconds>(std::chrono::system_clock::now() - still);
   const auto whole = std::chrono::floor<std::chrono::seconds>(still);
   const std::chrono::milliseconds shown = whole.count() > 0 ? whole : still;
-  return {find_culprit(stacks, ended_),
-          "no output and no step for " + rendezvous::to_string(shown) + ", since " + local_time(began, "%H:%M:%S"),
-          stacks};
+  return "no output and no step for " + rendezvous::to_string(shown) + ", since " + local_time(began, "%H:%M:%S");
+}
+
+Hang HangWatch::describe(const std::vector<WorkerStacks>& stacks) const {
+  return {find_culprit(stacks, ended_), describe_since(still_for()), stacks};
 }
 
 }  // namespace ddp::launcher

@@ -12,6 +12,7 @@
 
 #include "launcher/diagnosis/culprit.hpp"
 #include "launcher/diagnosis/hang_core.hpp"
+#include "launcher/diagnosis/nodes/node_stillness.hpp"
 #include "launcher/diagnosis/stack_helper.hpp"
 #include "launcher/stacks/stack.hpp"
 #include "rendezvous/net/asio.hpp"
@@ -20,9 +21,12 @@ namespace ddp::launcher {
 
 struct Hang {
   Culprit culprit;
-  std::string since;  // "no output and no step for 30 s, since 13:05:02"
+  std::string since;  // see describe_since()
   std::vector<WorkerStacks> stacks;
 };
+
+// Returns "no output and no step for 30 s, since 13:05:02".
+std::string describe_since(std::chrono::milliseconds still);
 
 class HangWatch {
  public:
@@ -34,10 +38,16 @@ class HangWatch {
   struct Callbacks {
     std::function<void(const Hang&)> stands_still;  // once, until they go on
     std::function<void()> goes_on;                  // after that
+    // In a job of several nodes, instead of the first: what the workers of this node do is only a part of the verdict.
+    // Then goes_on is called at each sign of progress.
+    std::function<void()> proof_holds = {};
   };
 
   // A timeout of 0 watches nothing.
   HangWatch(rendezvous::asio::io_context& io, std::chrono::milliseconds timeout, Sources sources, Callbacks callbacks);
+
+  // Returns what this node says of itself when a node asks all.
+  NodeStillness stillness() const;
 
   // The workers of a round have started.
   void begin();
@@ -53,6 +63,7 @@ class HangWatch {
   void wait();
   void look();
   void prove(const std::vector<WorkerStacks>& stacks);
+  std::chrono::milliseconds still_for() const;
   Hang describe(const std::vector<WorkerStacks>& stacks) const;
 
   const std::chrono::milliseconds timeout_;

@@ -9,30 +9,6 @@
 #include "rendezvous/link/printable.hpp"
 
 namespace ddp::launcher {
-namespace {
-
-const char* name_of(Guilt guilt) {
-  switch (guilt) {
-    case Guilt::Ended:
-      return "ended";
-    case Guilt::Stopped:
-      return "stopped";
-    case Guilt::Awaited:
-      return "awaited";
-    case Guilt::Deadlock:
-      return "deadlock";
-    case Guilt::Outside:
-      return "outside";
-    case Guilt::Fewest:
-      return "elsewhere";
-    case Guilt::Everyone:
-      return "everyone";
-  }
-  return "unknown";
-}
-
-}  // namespace
-
 std::string indented_stacks(const std::vector<WorkerStacks>& stacks) {
   std::string text;
   std::istringstream lines(rendezvous::printable(describe_stacks(stacks)));
@@ -45,18 +21,13 @@ void tell_stacks(const std::vector<WorkerStacks>& stacks, Log& log) {
               JsonObject().json("stacks", stacks_json(stacks)));
 }
 
-void tell_hang(const Hang& hang, bool has_other_nodes, Log& log) {
+void tell_hang(const Hang& hang, Log& log) {
   const Culprit& culprit = hang.culprit;
-  std::string ranks;
-  for (const int rank : culprit.ranks) ranks += (ranks.empty() ? "" : ",") + std::to_string(rank);
   std::string text = "no progress: " + hang.since + "\n  " + culprit.words;
-  if (has_other_nodes) {
-    text += "\n  this is of the ranks of this node; where all of them wait for others, look at the other nodes' lines";
-  }
   text += "\n  what each of them does:" + indented_stacks(hang.stacks);
   log.warning("hang", text, culprit.ranks.size() == 1 ? Log::Rank(culprit.ranks.front()) : Log::Rank(),
               JsonObject()
-                  .json("ranks", "[" + ranks + "]")
+                  .json("ranks", "[" + list_of_ranks(culprit.ranks) + "]")
                   .text("verdict", name_of(culprit.guilt))
                   .text("place", culprit.place)
                   .json("stacks", stacks_json(hang.stacks)));

@@ -17,7 +17,7 @@ std::string indented_stacks(const std::vector<WorkerStacks>& stacks);
 // Tells what workers did that are stopped now and started again. All of it is in the JSON line.
 void tell_stacks(const std::vector<WorkerStacks>& stacks, Log& log);
 
-// Tells that workers make no progress, who is late, and what each of them does. With other nodes, those may be late.
-void tell_hang(const Hang& hang, bool has_other_nodes, Log& log);
+// Tells that workers make no progress, who is late, and what each of them does.
+void tell_hang(const Hang& hang, Log& log);
 
 }  // namespace ddp::launcher

@@ -36,6 +36,8 @@ std::string worker_json(const WorkerView& worker) {
   json.number("step", worker.step);
   if (worker.step) json.number("seconds_since_step", worker.seconds_since_step);
   json.json("steps_per_second", worker.steps_per_second ? decimal(*worker.steps_per_second) : "null");
+  if (!worker.now_in.empty()) json.text("now_in", worker.now_in).number("milliseconds_in", worker.milliseconds_in);
+  if (worker.in_collectives_percent) json.number("in_collectives_percent", *worker.in_collectives_percent);
   if (!worker.usage) return json.json("state", "null").str();
   const WorkerUsage& usage = *worker.usage;
   json.text("state", usage.state).json("cpu_seconds", decimal(static_cast<double>(usage.cpu_ms) / 1000));
@@ -50,6 +52,11 @@ WorkerView worker_view(const nlohmann::json& worker) {
   }
   if (worker.contains("steps_per_second") && !worker.at("steps_per_second").is_null()) {
     view.steps_per_second = worker.at("steps_per_second").get<double>();
+  }
+  view.now_in = worker.value("now_in", "");
+  view.milliseconds_in = worker.value("milliseconds_in", std::int64_t{0});
+  if (worker.contains("in_collectives_percent")) {
+    view.in_collectives_percent = worker.at("in_collectives_percent").get<int>();
   }
   if (!worker.contains("rss_bytes")) return view;  // it has just ended, or an older release does not say it
   view.usage = WorkerUsage{.state = worker.at("state"),

@@ -6,13 +6,16 @@
 //      "log_folder":"/tmp/none_x7",
 //      "gpus":[{"index":0,"use_percent":97,"memory_bytes":...,"memory_total_bytes":...,"ranks":[0]}],
 //      "workers":[{"rank":0,"local_rank":0,"pid":4714,"step":41,"seconds_since_step":1,"steps_per_second":2.5,
-//                  "state":"runs","cpu_seconds":7.21,"rss_bytes":104857600,"threads":9},
+//                  "state":"runs","cpu_seconds":7.21,"rss_bytes":104857600,"threads":9,
+//                  "now_in":"all_reduce #412 of group world","milliseconds_in":31,"in_collectives_percent":12},
 //                 {"rank":1,"local_rank":1,"pid":4715,"step":40,...}]}
 //
 // `pid` is the process that the user started, `agent` the one that answers. `step` of the job is the lowest step of its
 // workers here; it is null until all of them have shown one. `steps_per_second` is null, and `gpus` is empty, at the
 // first look. What a worker uses is as /proc says it; `log_folder` is null where workers' output is in no files;
-// `state` is null and the numbers are missing if it has just ended.
+// `state` is null and the numbers are missing if it has just ended. `now_in` is the collective or message that a worker
+// of libddp is in, and missing otherwise; `in_collectives_percent` is the share of its time that it spent in collectives,
+// over as many as its records hold.
 #pragma once
 
 #include <sys/types.h>
@@ -37,6 +40,9 @@ struct WorkerView {
   std::int64_t seconds_since_step = 0;
   std::optional<double> steps_per_second = {};
   std::optional<WorkerUsage> usage = {};
+  std::string now_in = {};                         // "all_reduce #412 of group world", if it uses libddp
+  std::int64_t milliseconds_in = 0;                // since it called that
+  std::optional<int> in_collectives_percent = {};  // of its time
 };
 
 struct GpuView {

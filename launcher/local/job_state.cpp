@@ -92,6 +92,21 @@ std::optional<std::int64_t> JobState::step() const {
   return lowest;
 }
 
+std::optional<JobState::SlowRank> JobState::slow_rank() const {
+  constexpr int kStandsOut = 20;  // percent: less is noise
+  std::vector<std::pair<int, int>> shares;  // percent in collectives, rank
+  for (const NodeState& node : nodes) {
+    for (const WorkerView& worker : node.view ? node.view->workers : std::vector<WorkerView>()) {
+      if (worker.in_collectives_percent) shares.emplace_back(*worker.in_collectives_percent, worker.rank);
+    }
+  }
+  if (shares.size() < 2) return std::nullopt;
+  std::sort(shares.begin(), shares.end());
+  const int next = shares[1].first, least = shares[0].first;
+  if (next - least < kStandsOut) return std::nullopt;
+  return SlowRank{shares[0].second, next - least};
+}
+
 JobState assemble(JobFacts facts, const std::map<std::string, std::string>& answers, const std::string& own_incarnation,
                   const AgentView& own, const std::string& error) {
   JobState state{.job = own.job, .program = own.program, .facts = {}, .nodes = {}, .error = error};
@@ -129,6 +144,8 @@ std::string to_json(const JobState& state) {
   json.number("max_nodes", facts.max_nodes).number("world_size", state.world_size());
   json.number("seconds", state.seconds()).number("seconds_in_round", state.seconds_in_round());
   json.number("step", state.step());
+  const auto slow = state.slow_rank();
+  json.number("slow_rank", slow ? std::optional<std::int64_t>(slow->rank) : std::nullopt);
   add_error(json, state.error);
   return json.json("nodes", "[" + nodes + "]").str();
 }

@@ -2,7 +2,8 @@
 // The state of a whole job, for programs that look at it (`ddprun ps JOB --json`, `ddprun top`), as JSON on one line:
 //
 //     {"version":1,"job":"none","program":"train.py","phase":"running","round":2,"restarts":1,"max_restarts":3,
-//      "min_nodes":2,"max_nodes":2,"world_size":4,"seconds":812,"seconds_in_round":240,"step":40,"error":null,
+//      "min_nodes":2,"max_nodes":2,"world_size":4,"seconds":812,"seconds_in_round":240,"step":40,"slow_rank":null,
+//      "error":null,
 //      "nodes":[{"host":"a","address":"","node_rank":0,"base_rank":0,"state":"running","seated":true,
 //                "coordinator":true,"asked":true,"incarnation":"...","slots":2,"error":null,
 //                "pid":4711,"agent":4713,"seconds":812,"seconds_in_round":240,"round":2,"phase":"running",
@@ -12,7 +13,7 @@
 // Facts about the job are the coordinator's; what is in a node is what that node's agent says (agent_state.hpp, which
 // has the members of a worker). `asked` is the node at whose socket the program asked; `node_rank` is -1, and `seated`
 // false, for a node that has no place in this round, such as a spare. `step` is the lowest one of all workers, null
-// until each has shown one. `error` of the job says why it is not shown whole.
+// until each has shown one. `slow_rank` is the rank that others wait for, null if none stands out. `error` of the job says why it is not shown whole.
 #pragma once
 
 #include <map>
@@ -43,6 +44,12 @@ struct JobState {
   std::int64_t seconds() const;           // how long the node that has run longest has done so
   std::int64_t seconds_in_round() const;  // how long it has been in this round
   std::optional<std::int64_t> step() const;
+  // Returns the rank that the others wait for most of the time, with the share of it that they spend in collectives
+  // more than it does; nothing: no rank stands out, or workers do not use libddp.
+  struct SlowRank {
+    int rank = 0, percent = 0;
+  };
+  std::optional<SlowRank> slow_rank() const;
 };
 
 // Puts together what the coordinator knows and what its nodes have answered, by incarnation. `own` is what the agent

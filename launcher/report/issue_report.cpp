@@ -181,6 +181,13 @@ IssueReport::Node node_report(const std::string& host, const std::string& text) 
   return node;
 }
 
+void add_recorder(IssueReport::Node& node, IssueReport::Node::Recorder recorder) {
+  const bool is_known = std::any_of(node.recorders.begin(), node.recorders.end(),
+                                    [&](const auto& known) { return known.rank == recorder.rank; });
+  const bool is_small = recorder.json.size() <= kMostRecorderBytes && node.recorders.size() < kMostRecorders;
+  if (!is_known && is_small) node.recorders.push_back(std::move(recorder));
+}
+
 std::vector<IssueReport::Node::Recorder> recorders_in(const std::string& folder, int attempt, int workers) {
   std::vector<IssueReport::Node::Recorder> found;
   if (folder.empty()) return found;

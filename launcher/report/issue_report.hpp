@@ -40,6 +40,9 @@ IssueReport::Node node_report(const std::string& host, const std::string& json);
 // each.
 std::vector<IssueReport::Node::Recorder> recorders_in(const std::string& folder, int attempt, int workers);
 
+// Adds one, if the report has none of this rank, and fewer than it may have.
+void add_recorder(IssueReport::Node& node, IssueReport::Node::Recorder recorder);
+
 // The rounds that a node has been part of, at most the last hundred, in words.
 class RoundHistory {
  public:

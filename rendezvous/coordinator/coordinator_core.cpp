@@ -470,7 +470,7 @@ void CoordinatorCore::note_own_stop(const Node& node) {
     if (loss.text == text) return;
     if (loss.stopped_itself == node.state.incarnation) ++earlier;
   }
-  if (earlier < kMaxOwnStops) losses_.push_back({node.unheard_since, text, node.state.incarnation});
+  if (earlier < kMaxOwnStops) losses_.push_back({node.unheard_since, text, node.state.incarnation, node.state.hang});
 }
 
 std::vector<int> CoordinatorCore::ranks_of(const Node& node) const {
@@ -777,8 +777,9 @@ void CoordinatorCore::after_stop() {
   }
   if (cause) job_.cause = exit.cause = cause;
   exit.exit_code = cause ? cause->status.shell_code() : 1;  // mutant: exit_code
-  const bool spends =
-      stop_.trigger == Trigger::Failure || (stop_.trigger == Trigger::Loss && !elastic());  // mutant: spends
+  const Hang hang = stop_.trigger == Trigger::Loss ? hang_of_round() : Hang::None;
+  const bool spends = stop_.trigger == Trigger::Failure ||
+                      (stop_.trigger == Trigger::Loss && (!elastic() || hang != Hang::None));  // mutant: spends
   if (unkillable) {                                                                         // mutant: unkillable
     exit.reason += "; not restarted, since not all processes could be killed";
     return end(exit);
@@ -787,6 +788,7 @@ void CoordinatorCore::after_stop() {
     exit.reason += "; not restarted, since the program cannot run there";
     return end(exit);
   }
+  if (hang == Hang::End) return end(exit);                                      // mutant: hang_ends
   if (spends && restarts_used() >= config_.job.max_restarts) return end(exit);  // mutant: last_restart
   if (spends) {
     ++job_.restarts;  // mutant: count_restart
@@ -796,6 +798,13 @@ void CoordinatorCore::after_stop() {
   }
   job_.is_restart = spends;
   next_round(exit.reason);
+}
+
+// Whether a node has ended the round because its workers stood still, and what is to follow.
+Hang CoordinatorCore::hang_of_round() const {
+  Hang hang = Hang::None;
+  for (const Loss& loss : losses_) hang = std::max(hang, loss.hang);
+  return hang;
 }
 
 // Counts those of single workers, which the agent of a job's only node starts by itself.

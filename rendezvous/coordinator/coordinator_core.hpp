@@ -177,6 +177,7 @@ class CoordinatorCore {
     TimePoint noticed;
     std::string text;
     Incarnation stopped_itself = {};  // the node, if it is there and has ended its workers
+    Hang hang = Hang::None;           // it has done so for a hang
   };
   struct UnheardLink {
     TimePoint until;  // when it is closed
@@ -244,6 +245,7 @@ class CoordinatorCore {
   void stop_round(int signal, Stop stop);
   void send_stop(int signal);
   bool survivors_stay() const;
+  Hang hang_of_round() const;
   void after_stop();
   void next_round(const std::string& why);
   void end(const Directive& exit);

@@ -19,7 +19,9 @@ std::vector<Looks::Send> Looks::begin(TimePoint now, AgentId asker, const LookRe
   const std::int64_t number = next_number_++;
   looks_.emplace(number, std::move(look));
   std::vector<Send> sends;
-  for (const auto& [agent, incarnation] : asked) sends.push_back({agent, LookRequest{number, request.what}});
+  for (const auto& [agent, incarnation] : asked) {
+    sends.push_back({agent, LookRequest{number, request.what, request.text}});
+  }
   return sends;
 }
 

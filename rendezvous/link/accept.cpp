@@ -170,6 +170,7 @@ std::optional<std::string> accept(AgentState& state) {
   check.at_most("role", state.role.size(), kMaxRoleBytes);
   check.in_range("round", state.round, 0, kMaxInt);
   check.in_range("successors", state.successors, 0, kMaxInt);
+  check.in_range("hang", static_cast<int>(state.hang), 0, static_cast<int>(Hang::End));
   check.in_range("stop_signal", state.stop_signal, 0, kMaxNamedSignal);
   const bool has_run = state.round > 0;
   const bool is_idle = state.phase == WorkersPhase::Idle;
@@ -229,6 +230,7 @@ std::optional<std::string> accept(LookRequest& request) {
   Check check;
   check.in_range("number", request.number, 0, kMostLooks);
   check_id(check, "what", request.what);
+  check.at_most("text", request.text.size(), kMaxQuestionBytes);
   return check.reason();
 }
 

@@ -150,7 +150,9 @@ bool is_known(const json&, const Look&) {
 void read_optional(const json& message, AgentState& state) {
   state.successors = message.value("successors", 0);
   state.can_look = message.value("can_look", false);
+  state.hang = static_cast<Hang>(message.value("hang", 0));
 }
+void read_optional(const json& message, LookRequest& request) { request.text = message.value("text", ""); }
 void read_optional(const json& message, Directive& directive) { directive.can_look = message.value("can_look", false); }
 template <typename Look>
 void read_optional(const json&, Look&) {}
@@ -186,6 +188,7 @@ std::string encode(const AgentState& state) {
   json message = state;
   if (state.successors > 0) message["successors"] = state.successors;
   if (state.can_look) message["can_look"] = true;
+  if (state.hang != Hang::None) message["hang"] = static_cast<int>(state.hang);
   return frame(std::move(message), kAgentState);
 }
 std::string encode(const Directive& directive) {
@@ -193,7 +196,11 @@ std::string encode(const Directive& directive) {
   if (directive.can_look) message["can_look"] = true;
   return frame(std::move(message), kDirective);
 }
-std::string encode(const LookRequest& request) { return frame(request, kLookRequest); }
+std::string encode(const LookRequest& request) {
+  json message = request;
+  if (!request.text.empty()) message["text"] = request.text;
+  return frame(std::move(message), kLookRequest);
+}
 std::string encode(const LookAnswer& answer) { return frame(answer, kLookAnswer); }
 std::string encode(const LookEnd& end) { return frame(end, kLookEnd); }
 std::string encode(const ClockReading& reading) { return frame(reading, kClockReading); }

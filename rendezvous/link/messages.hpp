@@ -69,6 +69,13 @@ struct WorkerFailure {
 // Returns "rank 5 on node b was killed by SIGKILL".
 std::string describe(const WorkerFailure& failure);
 
+// Why a node ended its round itself, where its workers made no progress (--on-hang).
+enum class Hang {
+  None,     // for another reason, or not at all
+  Restart,  // another round is to begin, which costs a restart
+  End,      // the job is to end
+};
+
 enum class WorkersPhase {
   Idle,      // no process of any round is left on this node
   Running,   // workers of `round` run
@@ -103,6 +110,7 @@ struct AgentState {
   bool succeeded = false;               // phase Idle: every worker of `round` exited with 0
   std::vector<WorkerFailure> failures;  // in `round`, in the order they were noticed
   std::string stopped_because;          // why this node ended `round` itself; empty: it did not
+  Hang hang = Hang::None;               // whether that was for a hang
   int stop_signal = 0;                  // the user stopped this agent with this signal; SIGKILL: a second time
   std::vector<int> unkillable;          // pids that outlived SIGKILL
   int successors = 0;                   // processes that took the place of single workers; each counts as a restart
@@ -153,7 +161,8 @@ struct Heartbeat {};
 // A question about the running job. Its asker numbers it, and finds the number in the answers.
 struct LookRequest {
   std::int64_t number = 0;
-  std::string what;  // "state", "stacks"; an agent that does not know the word answers that it does not
+  std::string what;       // "state", "stacks"; an agent that does not know the word answers that it does not
+  std::string text = {};  // JSON, where the question has more to say
   bool operator==(const LookRequest&) const = default;
 };
 

@@ -103,6 +103,7 @@ inline void change(rendezvous::AgentState& state, Script& script) {
       break;
     case 18:
       state.stopped_because = absurd_text(script);
+      state.hang = static_cast<rendezvous::Hang>(script.byte() % 4);
       break;
     case 19:
       state.stop_signal = script.number();

@@ -100,24 +100,54 @@ TEST_CASE("hang: --on-hang is refused where it could do nothing, or harm", "[lau
   const Result alone = run(ddprun({"--on-hang=stop"}, {"exit=0"}));
   CHECK(alone.code == 2);
   CHECK_THAT(alone.err, Contains("--on-hang stop does nothing without --hang-timeout SECONDS"));
-  const Result nodes = run(ddprun(
-      {"--on-hang=restart", "--hang-timeout=1", "--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=localhost"},
-      {"exit=0"}));
-  CHECK(nodes.code == 2);
-  CHECK_THAT(nodes.err, Contains("--on-hang restart is for jobs of one node"));
 }
 
-TEST_CASE("hang: in a job of several nodes each says that the culprit may be on another", "[launcher][integration]") {
-  const Words options = {"--nnodes=2", "--nproc-per-node=1", "--hang-timeout=0.2"};
+TEST_CASE("hang: on two nodes both name the rank and its line, though it is on one of them",
+          "[launcher][integration]") {
+  const Words options = {"--nnodes=2",        "--nproc-per-node=1", "--hang-timeout=0.3",
+                         "--on-hang=restart", "--max-restarts=20",  "--log-format=json"};
+  const std::string port = std::to_string(free_port());
+  const auto node = [&](int rank) {
+    return ddprun_raw(options + Words{"--node-rank=" + std::to_string(rank), "--master-port=" + port} +
+                      Words{HANGING_WORKER_BINARY});
+  };
+  Process first(node(0)), second(node(1));
+  const Result judge = first.wait(), other = second.wait();
+  CAPTURE(judge.err, other.err, other.out);
+  CHECK(judge.code == 0);
+  CHECK(other.code == 0);
+  const std::vector<json> verdicts = events(judge.err, "hang"), told = events(other.err, "hang");
+  REQUIRE(verdicts.size() == 8);
+  REQUIRE(told.size() == 8);
+  std::istringstream announced(other.out);  // rank 1 is there
+  for (std::size_t i = 0; i < verdicts.size(); ++i) {
+    std::string word, name, line;
+    announced >> word >> name >> line;
+    INFO(name << ": " << verdicts[i].at("reason").get<std::string>());
+    skip_without_stacks(verdicts[i].at("details"));
+    CHECK(verdicts[i].at("details").at("stacks").size() == 2);
+    for (const json& verdict : {verdicts[i], told[i]}) {
+      CHECK(verdict.at("details").at("ranks") == json({1}));
+      CHECK(verdict.at("details").at("verdict") == (name == "is_stopped" ? "stopped" : "awaited"));
+      CHECK(verdict.at("details").at("place") == "hanging_worker.cpp:" + line);
+    }
+  }
+}
+
+TEST_CASE("hang: with --on-hang stop a job of two nodes ends with code 1 on both", "[launcher][integration]") {
+  const Words options = {"--nnodes=2", "--nproc-per-node=1", "--hang-timeout=0.2", "--on-hang=stop",
+                         "--max-restarts=3"};
   const std::string port = std::to_string(free_port());
   const auto node = [&](int rank) {
     return ddprun(options + Words{"--node-rank=" + std::to_string(rank), "--master-port=" + port}, kWaits);
   };
   Process first(node(0)), second(node(1));
-  for (Process* job : {&first, &second}) job->wait_for("this is of the ranks of this node");
-  first.signal(SIGTERM);
-  CHECK(first.wait().code == 128 + SIGTERM);
-  second.wait();
+  for (Process* job : {&first, &second}) {
+    const Result end = job->wait();
+    CAPTURE(end.err);
+    CHECK(end.code == 1);
+    CHECK_THAT(end.err, Contains("no progress") && Contains("all ranks are at one place") && !Contains("restart 1"));
+  }
 }
 
 TEST_CASE("stacks before the stop: a worker that died with a restart left stops nobody for stacks",

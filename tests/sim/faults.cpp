@@ -69,6 +69,11 @@ void World::happen(const Fault& fault) {
       disturb(fault.machine, Duration(0));
       if (agent) kill_agent(*agent);
       break;
+    case FaultKind::HangFound:
+      if (agent) {
+        deliver(agent->index, [this, agent] { handle(*agent, launcher::HangFound{"no output and no step for 5 s"}); });
+      }
+      break;
     case FaultKind::GuardianKilled:
       disturb(fault.machine, Duration(0));
       if (agent) {

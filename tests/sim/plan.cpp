@@ -18,7 +18,7 @@ constexpr std::array<const char*, kFaultKinds> kNames = {
     "host frozen",    "link cut",          "links die",       "link flaps",
     "link half-open", "partition",         "user stops",      "user stops twice",
     "agent starts",   "agent replaced",    "node rank taken", "shape differs",
-    "secret differs", "other coordinator",
+    "secret differs", "other coordinator", "hang found",
 };
 
 int machines_wanted(Random& random) {
@@ -158,7 +158,7 @@ bool ends_the_job(const Fault& fault) {
 void choose_faults(Random& random, Plan& plan) {
   std::vector<FaultKind> kinds;  // swarm testing: a few kinds often, rather than all kinds at once
   const int share = random.pick({10, 25, 50});
-  for (int kind = 0; kind < kFaultKinds; ++kind) {
+  for (int kind = 0; kind < static_cast<int>(FaultKind::HangFound); ++kind) {
     if (random.percent(share)) kinds.push_back(static_cast<FaultKind>(kind));
   }
   if (kinds.empty()) return;
@@ -183,6 +183,20 @@ void choose_faults(Random& random, Plan& plan) {
   std::stable_sort(plan.faults.begin(), plan.faults.end(), [](const Fault& a, const Fault& b) { return a.at < b.at; });
 }
 
+// Draws from a stream of its own, as choose_addresses() does.
+void choose_hangs(Plan& plan) {
+  Random random(plan.seed, {20});
+  if (!random.percent(15)) return;
+  plan.on_hang = random.percent(70) ? launcher::OnHang::Restart : launcher::OnHang::Stop;
+  const int hangs = random.between(1, 3);
+  for (int i = 0; i < hangs; ++i) {
+    Fault fault = {.kind = FaultKind::HangFound, .machine = random.below(static_cast<int>(plan.machines.size()))};
+    fault.at = any(random, seconds(1), seconds(60));
+    plan.faults.push_back(fault);
+  }
+  std::stable_sort(plan.faults.begin(), plan.faults.end(), [](const Fault& a, const Fault& b) { return a.at < b.at; });
+}
+
 }  // namespace
 
 Plan make_plan(std::uint64_t seed) {
@@ -193,6 +207,7 @@ Plan make_plan(std::uint64_t seed) {
   choose_world(random, plan);
   choose_faults(random, plan);
   choose_addresses(plan);
+  choose_hangs(plan);
   plan.job.survivors_stay = plan.job.min_nodes == plan.job.max_nodes && Random(seed, {19}).percent(40);
   return plan;
 }
@@ -292,7 +307,10 @@ std::string describe(const Plan& plan) {
   const rendezvous::JobShape& job = plan.job;
   std::string text = "seed " + std::to_string(plan.seed) + ": --nnodes " + std::to_string(job.min_nodes) + ":" +
                      std::to_string(job.max_nodes) + (job.node_ranks_given ? ", static" : "") +
-                     (job.survivors_stay ? ", --on-failure replace" : "") + ", --max-restarts " +
+                     (job.survivors_stay ? ", --on-failure replace" : "") +
+                     (plan.on_hang == launcher::OnHang::Restart ? ", --on-hang restart"
+                      : plan.on_hang == launcher::OnHang::Stop  ? ", --on-hang stop"
+                                                                : "") + ", --max-restarts " +
                      std::to_string(job.max_restarts) + ", join " + ms(plan.join_timeout) + ", last call " +
                      ms(plan.last_call) + ", lost after " + ms(plan.lost_after) + ", shutdown " +
                      ms(plan.shutdown_timeout) + ", delay " + ms(plan.delay) + ", work " + ms(plan.work_least) +

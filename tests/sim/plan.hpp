@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "launcher/config/launch_config.hpp"
 #include "rendezvous/link/messages.hpp"
 #include "tests/sim/random.hpp"
 
@@ -42,8 +43,9 @@ enum class FaultKind {
   ShapeDiffers,      // an agent starts with other --nnodes, --max-restarts, ...; `number` says which
   SecretDiffers,     // an agent starts with the secret of another job
   OtherCoordinator,  // the coordinator is killed, and one of another epoch takes its address
+  HangFound,         // this agent finds that the job makes no progress
 };
-inline constexpr int kFaultKinds = static_cast<int>(FaultKind::OtherCoordinator) + 1;
+inline constexpr int kFaultKinds = static_cast<int>(FaultKind::HangFound) + 1;
 
 // The direction in which a broken network loses messages.
 enum Lost { Both, ToCoordinator, ToAgent };
@@ -98,6 +100,8 @@ struct Plan {
   int deaf_percent = 0;                      // this share of workers ignores SIGTERM
   int big_percent = 0;                       // this share of workers takes long to die
   int unmoved_percent = 0;                   // this share of workers hangs when a peer dies, instead of failing
+
+  launcher::OnHang on_hang = launcher::OnHang::Tell;  // the same on all nodes
 
   Lies lies = Lies::None;
   int liars = 0;               // that many agents lie

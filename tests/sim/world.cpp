@@ -103,6 +103,7 @@ launcher::AgentConfig World::config_of(int machine, int slots, Process::Role rol
   config.workers = slots;
   config.join_timeout = plan.join_timeout;
   config.shutdown_timeout = plan.shutdown_timeout;
+  config.on_hang = plan.on_hang;
   if (machine > 0 || scene_.coordinator) config.coordinator = "10.0.0.0:29500";
   if (role == Process::Role::RankTaken) config.node_rank = variant % plan.job.max_nodes;
   if (role == Process::Role::ShapeDiffers) {

@@ -174,15 +174,14 @@ void declare(Declaration& d, GivenOptions& given) {
       .check(in_range(0.0, 60.0, "a number of seconds, 0 to 60"))
       .ddprun_only();
   d.value("hang-timeout", given.hang_timeout, "SECONDS",
-          "Tell which rank the others wait for, and on which line, when the workers of this node make no progress for "
+          "Tell which rank the others wait for, and on which line, when the workers of the job make no progress for "
           "this time: no output, no step that they show (ddp::progress, ddprun.progress), and, where not all show "
-          "steps, nothing that looks like work. 0: never.")
+          "steps, nothing that looks like work. 0: never. Give it on all nodes.")
       .check(in_range(0.0, 1e6, "a number of seconds, 0 or more"))
       .ddprun_only();
   d.value("on-hang", given.on_hang, "tell|restart|stop",
           "What else to do when the workers make no progress for --hang-timeout: tell does nothing else, restart "
-          "restarts them as after a failure (--max-restarts), stop ends the job with exit code 1. restart and stop "
-          "are for jobs of one node.")
+          "restarts them as after a failure (--max-restarts), stop ends the job with exit code 1.")
       .check(one_of({"tell", "restart", "stop"}))
       .ddprun_only();
   d.value(

@@ -117,11 +117,6 @@ void resolve_hangs(const GivenOptions& given, launcher::LaunchConfig& config) {
   if (config.hang_timeout.count() == 0) {
     throw UsageError("--on-hang " + given.on_hang + " does nothing without --hang-timeout SECONDS; give both");
   }
-  if (config.job.max_nodes > 1) {
-    throw UsageError("--on-hang " + given.on_hang +
-                     " is for jobs of one node: with more, each node knows only whether "
-                     "its own workers make progress, and they may wait for another node; use --on-hang tell");
-  }
 }
 
 // Whether workers that live stay when others fail.

@@ -83,3 +83,17 @@ TEST_CASE("table: columns are as wide as their widest text", "[apps][unit]") {
   CHECK(table({{"A", "B"}, {"long", ""}, {"\xc3\xa4", "x"}}) ==
         std::vector<std::string>{"A     B", "long", "\xc3\xa4     x"});
 }
+
+TEST_CASE("job page: workers of libddp have the call that they are in, and a slow rank is named", "[apps][unit]") {
+  JobState job = some_job(3);
+  CHECK_THAT(joined(JobPage().lines(job, {})), !Contains("NOW IN") && !Contains("slow"));
+  auto& workers = job.nodes[0].view->workers;
+  for (std::size_t rank = 0; rank < 3; ++rank) workers[rank].in_collectives_percent = rank == 1 ? 8 : 60;
+  workers[0].now_in = "all_reduce #412 of group world";
+  workers[0].milliseconds_in = 31'000;
+  const std::string page = joined(JobPage().lines(job, {}));
+  CHECK_THAT(page, Contains("rank 1 is slow: the others wait for it 52 % of the time"));
+  CHECK_THAT(page, Contains("COLLECTIVES  NOW IN") && Contains("60 %         all_reduce #412 of group world, 0:00:31"));
+  workers[1].in_collectives_percent = 50;
+  CHECK_THAT(joined(JobPage().lines(job, {})), !Contains("slow"));
+}

@@ -109,6 +109,19 @@ TEST_CASE("look: stacks are those of all nodes", "[launcher][integration]") {
   end(job, 2);
 }
 
+TEST_CASE("hang: a node that does not answer is named, once another one stands still", "[launcher][integration]") {
+  const Hosts hosts(3);
+  NodesJob job(hosts, static_job(3), kWaits);
+  start_and_wait(job, 3, kPatient + Words{"--hang-timeout=0.2"});
+  const pid_t silent = agent_of(job.on(1));
+  kill(silent, SIGSTOP);
+  for (const int host : {0, 2}) {
+    job.on(host).wait_for("node node1 (ranks 2-3) does not answer: is its ddprun stopped");
+  }
+  kill(silent, SIGCONT);
+  end(job, 3);
+}
+
 TEST_CASE("look: stop on any node of an elastic job ends all of it", "[launcher][integration]") {
   const Hosts hosts(3);
   NodesJob job(hosts, c10d_job("1:3", "last_call_timeout=60"), {"say=up", "wait"});

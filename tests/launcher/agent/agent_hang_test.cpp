@@ -9,6 +9,7 @@
 
 using namespace ddp::launcher;
 using ddp::rendezvous::Directive;
+using ddp::rendezvous::Hang;
 using ddp::rendezvous::WorkerFailure;
 using std::chrono::seconds;
 
@@ -17,8 +18,8 @@ namespace {
 // An agent that runs the two workers of round 1, and the actions of its last step.
 struct Running {
   explicit Running(int restarts_so_far, OnHang on_hang = OnHang::Tell, bool takes_stacks = true,
-                   bool keeps_memory = false)
-      : core({.job = {.id = "j", .max_restarts = 2},
+                   bool keeps_memory = false, int nodes = 1)
+      : core({.job = {.id = "j", .max_nodes = nodes, .max_restarts = 2},
               .incarnation = "i",
               .host = "a",
               .workers = 2,
@@ -104,6 +105,17 @@ TEST_CASE("agent: a hang changes nothing, or ends the round, or the job", "[laun
   REQUIRE(stops.find<Leave>());
   CHECK(stops.find<Leave>()->exit_code == 1);
   CHECK(stops.find<Leave>()->directive.reason == "no step for 5 s");
+}
+
+TEST_CASE("agent: in a job of several nodes the coordinator hears that a hang is to end it, or to cost a restart",
+          "[launcher][unit]") {
+  for (const auto& [on_hang, told] : {std::pair(OnHang::Restart, Hang::Restart), std::pair(OnHang::Stop, Hang::End)}) {
+    Running node(0, on_hang, true, false, 2);
+    node.step(HangFound{"no step for 5 s"});
+    REQUIRE(node.find<SendReport>());
+    CHECK(node.find<SendReport>()->state.hang == told);
+    CHECK(node.find<SignalWorkers>());
+  }
 }
 
 TEST_CASE("agent: a hang that is found while the workers are stopped changes nothing", "[launcher][unit]") {

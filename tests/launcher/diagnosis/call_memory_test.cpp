@@ -3,6 +3,7 @@
 
 #include <catch2/catch.hpp>
 #include <cstdint>
+#include <ctime>
 #include <random>
 
 #include "launcher/stacks/stack_json.hpp"
@@ -55,6 +56,43 @@ TEST_CASE("call memory: what a worker notes is read, the newest collective and a
   CHECK(calls_from_json(calls_json(groups)) == groups);
 }
 
+TEST_CASE("call memory: the share of its time that a worker is in collectives, of several at once counted once",
+          "[launcher][unit]") {
+  const CallMemory memory;
+  CHECK(memory.summary().now_in.empty());
+  CHECK_FALSE(memory.summary().in_collectives_percent);
+  WorkerMemory worker(memory.descriptor());
+  worker.join(0, "world");
+  worker.join(1, "pair");
+  timespec now = {};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  const std::int64_t second = 1'000'000'000, began = now.tv_sec * second - 1000 * second;
+  worker.start(0, 1, began);
+  worker.end(0, 1, began + 300 * second);
+  worker.start(1, 1, began + 100 * second);
+  worker.end(1, 1, began + 400 * second);
+  CHECK(memory.summary().now_in.empty());
+  CHECK(memory.summary().in_collectives_percent.value_or(-1) >= 39);  // a bit more than 1000 s may have passed
+  worker.start(0, 2, began + 900 * second);
+  CHECK(memory.summary().now_in == "all_reduce #2 of group world");
+  CHECK(memory.summary().milliseconds >= 100'000);
+  CHECK(memory.summary().in_collectives_percent.value_or(-1) >= 49);
+}
+
+TEST_CASE("call memory: the last operations of each group, as a flight recorder tells them", "[launcher][unit]") {
+  const CallMemory memory;
+  CHECK(memory.flight_record(3).empty());
+  WorkerMemory worker(memory.descriptor());
+  worker.join(0, "world");
+  for (std::uint64_t i = 1; i <= 300; ++i) run(worker, 0, i);
+  worker.start(0, 301, 5000);
+  const std::string json = memory.flight_record(3);
+  CHECK(json.starts_with(R"({"rank": 3, "why": "the worker runs", "groups": [{"name": "world", "rank": 0, "size": 4,)"));
+  CHECK(json.find(R"("sequence": 46,)") != std::string::npos);
+  CHECK(json.find(R"("sequence": 45,)") == std::string::npos);
+  CHECK(json.find(R"("state": "started", "issued_us": 5, "started_us": 5, "ended_us": null}]}]})") != std::string::npos);
+}
+
 TEST_CASE("call memory: nothing that a worker writes there is read beyond it, or takes long", "[launcher][unit]") {
   std::mt19937_64 random(7);
   for (int round = 0; round < 100; ++round) {
@@ -71,6 +109,8 @@ TEST_CASE("call memory: nothing that a worker writes there is read beyond it, or
           is_header ? 8 + random() % (sizeof worker.header() - 8) : ddp::rendezvous::kRingsAt + random() % 4096;
       bytes[at] = static_cast<unsigned char>(random());
     }
+    CHECK(memory.summary().now_in.size() < 200);
+    CHECK(memory.flight_record(0).size() < 10'000'000);
     const auto groups = memory.read();
     CHECK(groups.size() <= ddp::rendezvous::kRecordedGroups);
     CHECK(calls_json(groups).size() < 100'000);

@@ -28,12 +28,13 @@ JobFacts some_facts() {
 
 TEST_CASE("looks: every agent is asked, each answer goes to the asker, and the facts end it", "[rendezvous][unit]") {
   Looks looks;
-  const auto asked = looks.begin(kStart, 2, {77, "state"}, some_facts(), kTwo);
+  const auto asked = looks.begin(kStart, 2, {77, "state", "{}"}, some_facts(), kTwo);
   REQUIRE(asked.size() == 2);
   CHECK(asked[0].agent == 1);
   CHECK(asked[1].agent == 2);
   const LookRequest request = message<LookRequest>(asked[0]);
   CHECK(request.what == "state");
+  CHECK(request.text == "{}");
   const auto first = looks.answer(1, {request.number, "whatever it says", "{}"});
   REQUIRE(first.size() == 1);
   CHECK(first[0].agent == 2);

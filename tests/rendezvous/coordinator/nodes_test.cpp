@@ -537,6 +537,27 @@ TEST_CASE("coordinator: a node whose keeper says that it has left is lost at onc
   CHECK(job.told("a").reason == "node b (10.0.0.b) left the job: its agent was killed by SIGKILL");
 }
 
+TEST_CASE("coordinator: a hang costs a restart, also in an elastic job, or ends the job", "[rendezvous][unit]") {
+  for (const auto& [hang, restarts] : {std::pair(Hang::None, 0), std::pair(Hang::Restart, 1), std::pair(Hang::End, 0)}) {
+    Job job(elastic(1, 2, 1));
+    job.join("a");
+    job.join("b");
+    job.start();
+    job.nodes["b"].state.stopped_because = "no output for 30 s: rank 0 is late";
+    job.nodes["b"].state.hang = hang;
+    job.report("b");
+    CHECK(job.told("a").kind == Directive::Kind::Stop);
+    CHECK(job.told("a").reason == "node b (10.0.0.b) stopped its workers: no output for 30 s: rank 0 is late");
+    for (const char* node : {"a", "b"}) {
+      job.nodes[node].state.phase = WorkersPhase::Idle;
+      job.report(node);
+    }
+    CHECK(job.core.restarts() == restarts);
+    CHECK((job.told("b").kind == Directive::Kind::Exit) == (hang == Hang::End));
+    if (hang == Hang::End) CHECK(job.told("b").exit_code == 1);
+  }
+}
+
 TEST_CASE("coordinator: a node that was lost with its workers comes back as a new one", "[rendezvous][unit]") {
   Job job(elastic(1, 2));
   job.join("a");

@@ -202,13 +202,16 @@ TEST_CASE("link codec: messages about looks come out as they went in, and an old
   end.facts.nodes = {{"A", "a", "", "running", 0, 0, 8}, {"B", "b", "10.0.0.2", "cut off", -1, 0, 8}};
   const LookAnswer answer{7, "B", R"({"text":"\u001b"})"};
   FrameDecoder decoder;
-  decoder.feed(encode(LookRequest{7, "state"}) + encode(answer) + encode(end));
+  const LookRequest verdict{8, "verdict", R"({"words":"rank 1 is late"})"};
+  decoder.feed(encode(verdict) + encode(LookRequest{7, "state"}) + encode(answer) + encode(end));
+  CHECK(std::get<LookRequest>(decoder.next()) == verdict);
   CHECK(std::get<LookRequest>(decoder.next()) == LookRequest{7, "state"});
   CHECK(std::get<LookAnswer>(decoder.next()) == answer);
   CHECK(std::get<LookEnd>(decoder.next()) == end);
   AgentState state = some_state();
   CHECK(encode(state).find("can_look") == std::string::npos);
   state.can_look = true;
+  state.hang = Hang::End;
   Directive directive = some_directive();
   directive.can_look = true;
   decoder.feed(encode(state) + encode(directive));
@@ -231,6 +234,7 @@ TEST_CASE("link codec: looks that cannot be true are malformed", "[rendezvous][u
   CHECK_FALSE(is_refused(with_node(node)));
   CHECK(is_refused(LookRequest{-1, "state"}));
   CHECK(is_refused(LookRequest{1, std::string(65, 'x')}));
+  CHECK(is_refused(LookRequest{1, "verdict", std::string((64 << 10) + 1, 'x')}));
   CHECK(is_refused(LookRequest{1, "\x1b[2J"}));
   CHECK(is_refused(LookAnswer{1, "A", std::string((2 << 20) + 1, 'x')}));
   CHECK(is_refused(LookAnswer{1, "\n", "{}"}));

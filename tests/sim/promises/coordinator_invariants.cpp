@@ -18,6 +18,8 @@ namespace {
 
 // Whether an Exit is for one agent only, which is refused or released, and not for all at the end.
 bool is_refusal(const Directive& exit) { return has(exit.reason, ": give ") || has(exit.reason, "taken its place"); }
+// What an agent says that stopped its workers for a hang, see faults.cpp.
+constexpr char kHang[] = "no output and no step";
 bool lets_go(const Directive& exit) { return has(exit.reason, "this node leaves the job"); }
 
 // Whether an agent has the shape of the job. A --node-rank that is too high counts only if node ranks are given.
@@ -226,12 +228,14 @@ void Invariants::check_budget(int round, const Directive& run) {
                            " of " + std::to_string(job.max_restarts);
   promise(Promise::BudgetIsKept, restarts >= 0 && restarts <= job.max_restarts, text);
   if (job.min_nodes == job.max_nodes) promise(Promise::FixedCountsEach, restarts == round - 1, text);
+  promise(Promise::BudgetIsKept, scene_.plan.on_hang != launcher::OnHang::Stop || !has(run.reason, kHang), run.reason);
   if (round > 1) {
     const bool restart = has(run.reason, "restart ");
     const bool loss = has(run.reason, "was lost") || has(run.reason, "left the job") || has(run.reason, "stopped its");
     coverage_.reached(loss && restart ? Branch::RestartAfterLoss
                       : restart       ? Branch::RestartAfterFailure
                                       : Branch::RoundAfterMembership);
+    if (restart && has(run.reason, kHang)) coverage_.reached(Branch::HangRestarts);
     if (stop_reason_.rfind("rank ", 0) == 0 && (loss || !restart)) coverage_.reached(Branch::LossExplainsFailure);
   }
   auto previous = rounds_.lower_bound(round);
@@ -243,7 +247,8 @@ void Invariants::check_budget(int round, const Directive& run) {
       failed_by_itself_ || std::any_of(scene_.workers.begin(), scene_.workers.end(), [&](const Worker& w) {
         return w.round >= previous->first && !w.acts && !w.status.success() && w.root >= 0;
       });
-  const bool may_spend = job.min_nodes == job.max_nodes || a_worker_failed || loss_was_late(round - 1);
+  const bool may_spend =
+      job.min_nodes == job.max_nodes || a_worker_failed || loss_was_late(round - 1) || has(run.reason, kHang);
   promise(Promise::MembershipIsFree, restarts == before || may_spend,
           text + ", and no worker failed by itself: " + run.reason);
   if (run.cause && restarts > before) check_cause(*run.cause);
@@ -287,6 +292,10 @@ void Invariants::check_exit(const Process& to, const Directive& exit) {
   if (has(exit.reason, "received on node")) coverage_.reached(Branch::UserStopsJob);
   if (has(exit.reason, "has no store")) coverage_.reached(Branch::StoreFailed);
   if (exit.exit_code == 0) coverage_.reached(Branch::AllSucceeded);
+  if (has(exit.reason, kHang) && scene_.plan.on_hang == launcher::OnHang::Stop && scene_.plan.job.max_nodes > 1) {
+    coverage_.reached(Branch::HangEnds);
+    promise(Promise::BudgetIsKept, exit.exit_code == 1, exit.reason);
+  }
   if (!exit.cause) return;
   check_cause(*exit.cause);
   promise(Promise::CauseGivesCode, exit.exit_code == exit.cause->status.shell_code(), exit.reason);

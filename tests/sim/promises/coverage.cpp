@@ -60,6 +60,8 @@ constexpr std::array<const char*, static_cast<std::size_t>(Branch::Count)> kBran
     "a worker that was killed has a successor",
     "a round is revoked",
     "a worker stays",
+    "a hang restarts a job of several nodes",
+    "a hang ends a job of several nodes",
 };
 
 constexpr std::array<const char*, 7> kCoordinatorNames = {"AgentLinked", "AgentReported", "AgentBeat",      "AgentGone",

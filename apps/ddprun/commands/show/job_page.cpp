@@ -41,6 +41,21 @@ std::string step_of(const WorkerView& worker) {
   return std::to_string(*worker.step) + (is_old ? ", " + clock_time(worker.seconds_since_step) + " ago" : "");
 }
 
+// Returns "all_reduce #412 of group world, 0:00:31" for a worker of libddp that is in that for a second or more.
+std::string call_of(const WorkerView& worker) {
+  if (worker.now_in.empty()) return "-";
+  const bool is_long = worker.milliseconds_in >= 1000;
+  return harmless(worker.now_in) + (is_long ? ", " + clock_time(worker.milliseconds_in / 1000) : "");
+}
+
+bool uses_libddp(const JobState& job) {
+  return std::any_of(job.nodes.begin(), job.nodes.end(), [](const NodeState& node) {
+    return node.view && std::any_of(node.view->workers.begin(), node.view->workers.end(), [](const WorkerView& worker) {
+             return worker.in_collectives_percent || !worker.now_in.empty();
+           });
+  });
+}
+
 std::string note_of(const NodeState& node) {
   if (!node.error.empty()) return harmless(node.error);
   return node.facts.node_rank < 0 ? "no seat in this round" : node.is_coordinator ? "coordinator" : "";
@@ -98,6 +113,10 @@ std::vector<std::string> head_lines(const JobState& job) {
                        "; " + counted(job.world_size(), "worker") + " on " + counted(seated, "node");
   if (const auto step = job.step()) second += "; step " + std::to_string(*step);
   std::vector<std::string> lines = {std::move(line), std::move(second)};
+  if (const auto slow = job.slow_rank()) {
+    lines.push_back("rank " + std::to_string(slow->rank) + " is slow: the others wait for it " +
+                    std::to_string(slow->percent) + " % of the time");
+  }
   if (!job.error.empty()) lines.push_back(harmless(job.error));
   return lines;
 }
@@ -117,6 +136,7 @@ std::string JobPage::cpu_share(const std::string& node, const WorkerView& worker
 std::vector<JobPage::Row> JobPage::workers(const JobState& job, Time now) {
   std::vector<std::pair<int, Row>> by_rank;
   newest_.clear();
+  const bool shows_calls = uses_libddp(job);
   for (const NodeState& node : job.nodes) {
     if (!node.view) continue;
     for (const WorkerView& worker : node.view->workers) {
@@ -130,6 +150,11 @@ std::vector<JobPage::Row> JobPage::workers(const JobState& job, Time now) {
       row.push_back(is_known ? clock_time(worker.usage->cpu_ms / 1000) : "-");
       row.push_back(is_known ? memory(worker.usage->rss) : "-");
       row.push_back(is_known ? std::to_string(worker.usage->threads) : "-");
+      if (shows_calls) {
+        const auto& share = worker.in_collectives_percent;
+        row.push_back(share ? std::to_string(*share) + " %" : "-");
+        row.push_back(call_of(worker));
+      }
       by_rank.emplace_back(worker.rank, std::move(row));
     }
   }
@@ -147,8 +172,9 @@ std::vector<std::string> JobPage::lines(const JobState& job, Time now, PageSize 
   page.emplace_back();
   std::vector<Row> rows = workers(job, now);
   rows.erase(rows.begin(), rows.begin() + static_cast<std::ptrdiff_t>(std::min(skip, rows.size())));
-  rows.insert(rows.begin(),
-              {"RANK", "NODE", "LOCAL", "PID", "STATE", "STEP", "STEPS/S", "CPU", "CPU TIME", "MEMORY", "THREADS"});
+  Row head = {"RANK", "NODE", "LOCAL", "PID", "STATE", "STEP", "STEPS/S", "CPU", "CPU TIME", "MEMORY", "THREADS"};
+  if (uses_libddp(job)) head.insert(head.end(), {"COLLECTIVES", "NOW IN"});
+  rows.insert(rows.begin(), std::move(head));
   for (std::string& line : table(rows)) page.push_back(std::move(line));
   if (size.lines > 0 && page.size() > size.lines) {
     const auto left_out = static_cast<std::int64_t>(page.size() - size.lines + 1);

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What a node says of itself when another one asks whether the whole job stands still, as flat JSON:
+//
+//     {"watched":1,"still":1,"shows_steps":0,"milliseconds":31200,"ended":"4,5"}
+//
+// Times are durations: the clocks of two nodes are never compared.
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ddp::launcher {
+
+struct NodeStillness {
+  bool is_watched = false;             // it has --hang-timeout
+  bool is_still = false;               // its workers make no progress: that is proved
+  bool shows_steps = false;            // all its workers show steps, so that the oldest step is the measure
+  std::chrono::milliseconds since{0};  // how long ago its newest sign of progress came
+  std::vector<int> ended = {};         // ranks of its workers that have ended well
+
+  bool operator==(const NodeStillness&) const = default;
+};
+
+std::string to_json(const NodeStillness& stillness);
+// Returns what to_json() wrote; nothing if the text is something else.
+std::optional<NodeStillness> stillness_from_json(std::string_view json);
+
+// Return "4,5" and what it stands for; nothing if the text is something else.
+std::string list_of_ranks(const std::vector<int>& ranks);
+std::optional<std::vector<int>> ranks_in(const std::string& list);
+
+}  // namespace ddp::launcher
