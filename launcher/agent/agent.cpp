@@ -297,11 +297,12 @@ class Agent {
 
   // The last operations of a worker are in its file if it has written one, else in the memory that it shares.
   IssueReport::Node own_report() const {
-    IssueReport::Node node = {.host = host_,
-                              .facts = node_facts(config_, host_).str(),
-                              .error = {},
-                              .rounds = rounds_.lines(),
-                              .recorders = recorders_in(out_.attempts.root(), core_.state().round - 1, config_.workers)};
+    IssueReport::Node node = {
+        .host = host_,
+        .facts = node_facts(config_, host_).str(),
+        .error = {},
+        .rounds = rounds_.lines(),
+        .recorders = recorders_in(out_.attempts.root(), core_.state().round - 1, config_.workers)};
     for (auto& [rank, json] : processes_.flight_records()) add_recorder(node, {rank, std::move(json)});
     return node;
   }
@@ -484,7 +485,7 @@ class Agent {
   JobLooks looks_;
   StackHelper stack_helper_;  // before a stop
   HangWatch hang_watch_;
-  HangJudge hang_judge_;  // of no use in a job of one node
+  HangJudge hang_judge_;              // unused in a job of one node
   std::vector<WorkerStacks> stacks_;  // this node's, taken in the newest round; empty: none were
   std::optional<TraceFeed> trace_;
   bool has_asked_for_clock_ = false;

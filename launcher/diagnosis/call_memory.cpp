@@ -24,8 +24,8 @@ using rendezvous::OperationRecordsHeader;
 using rendezvous::OperationState;
 using rendezvous::RecordedGroup;
 
-constexpr std::size_t kMostWaits = 8;             // in one group; more are left out
-constexpr std::size_t kMostTold = 256;            // operations of a group in a flight record
+constexpr std::size_t kMostWaits = 8;               // in one group; more are left out
+constexpr std::size_t kMostTold = 256;              // operations of a group in a flight record
 constexpr std::int64_t kLeastTime = 1'000'000'000;  // that records must cover to say which share is in collectives
 
 [[noreturn]] void memory_failed(const char* what) {

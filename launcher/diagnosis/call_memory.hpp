@@ -14,9 +14,9 @@
 namespace ddp::launcher {
 
 struct CallSummary {
-  std::string now_in;                                // "all_reduce #412 of group world": the oldest call under way
-  std::int64_t milliseconds = 0;                     // since it was called
-  std::optional<int> in_collectives_percent = {};    // share of the time that the records cover; nothing: none yet
+  std::string now_in;                              // "all_reduce #412 of group world": the oldest call under way
+  std::int64_t milliseconds = 0;                   // since it was called
+  std::optional<int> in_collectives_percent = {};  // share of the time that the records cover; nothing: none yet
 };
 
 class CallMemory {

@@ -25,6 +25,23 @@ std::string what_it_does(const WorkerStacks& worker) {
   return worker.threads.empty() ? worker.missing.front() : headline(worker.threads.front());
 }
 
+// Returns what all threads of a worker do that run its own code, the main one first.
+std::string what_all_do(const WorkerStacks& worker) {
+  std::string text = what_it_does(worker);
+  for (std::size_t i = 1; i < worker.threads.size(); ++i) {
+    const ThreadStack& thread = worker.threads[i];
+    if (users_frame(thread) != nullptr && !thread.python.empty()) text += "; " + headline(thread);
+  }
+  return text;
+}
+
+// As is_inside(), of any thread that runs Python.
+bool has_thread_inside(const WorkerStacks& worker) {
+  return std::any_of(worker.threads.begin(), worker.threads.end(), [](const ThreadStack& thread) {
+    return !thread.python.empty() && distributed_call(thread) != nullptr;
+  });
+}
+
 std::string place_in(const WorkerStacks& worker) {
   const Frame* const frame = worker.threads.empty() ? nullptr : users_frame(worker.threads.front());
   return frame != nullptr ? place_of(*frame) : "";
@@ -48,14 +65,21 @@ Ranks those(const std::vector<WorkerStacks>& workers, Is is) {
   return found;
 }
 
-// Returns the workers at the places where the fewest are; none if all are at one place.
-Ranks fewest(const std::vector<WorkerStacks>& workers) {
+// Returns the workers of which the fewest do the same, as `what` says it; none if all do.
+Ranks fewest(const std::vector<WorkerStacks>& workers, std::string (*what)(const WorkerStacks&)) {
   std::map<std::string, Ranks> by_place;
-  for (const WorkerStacks& worker : workers) by_place[what_it_does(worker)].push_back(&worker);
+  for (const WorkerStacks& worker : workers) by_place[what(worker)].push_back(&worker);
   if (by_place.size() == 1) return {};
   std::size_t least = workers.size();
   for (const auto& [place, ranks] : by_place) least = std::min(least, ranks.size());
-  return those(workers, [&](const WorkerStacks& w) { return by_place[what_it_does(w)].size() == least; });
+  return those(workers, [&](const WorkerStacks& w) { return by_place[what(w)].size() == least; });
+}
+
+// Returns what a late rank does; what it does beside its main thread is often what that waits for.
+std::string all_that_it_does(const WorkerStacks& worker) {
+  std::string text = what_it_does(worker);
+  for (const std::string& line : beside_main_thread(worker)) text += "; its " + line;
+  return text;
 }
 
 Culprit accuse(const Ranks& late, Guilt guilt, const char* verb, const std::vector<WorkerStacks>& workers,
@@ -67,7 +91,7 @@ Culprit accuse(const Ranks& late, Guilt guilt, const char* verb, const std::vect
   culprit.words = describe_ranks(culprit.ranks) + (late.size() == 1 ? " is " : " are ") + verb + ": ";
   const Ranks others =
       those(workers, [&](const WorkerStacks& w) { return std::find(late.begin(), late.end(), &w) == late.end(); });
-  culprit.words += (late.size() == 1 ? what_it_does(*late.front()) : describe(late)) + why +
+  culprit.words += (late.size() == 1 ? all_that_it_does(*late.front()) : describe(late)) + why +
                    (others.empty() ? "" : "; the others wait: " + describe(others));
   return culprit;
 }
@@ -94,8 +118,13 @@ Culprit find_culprit(const std::vector<WorkerStacks>& workers, const std::map<in
   }
   const Ranks outside = those(workers, [](const WorkerStacks& w) { return !is_inside(w); });
   if (!outside.empty() && outside.size() < workers.size()) return accuse(outside, Guilt::Outside, "late", workers);
-  const Ranks odd = fewest(workers);
+  const Ranks odd = fewest(workers, what_it_does);
   if (!odd.empty()) return accuse(odd, Guilt::Fewest, "elsewhere", workers);
+  // The main threads are at one place: the others, such as those of a backward pass, make the difference.
+  const Ranks idle = those(workers, [](const WorkerStacks& w) { return !has_thread_inside(w); });
+  if (!idle.empty() && idle.size() < workers.size()) return accuse(idle, Guilt::Outside, "late", workers);
+  const Ranks odd_threads = fewest(workers, what_all_do);
+  if (!odd_threads.empty()) return accuse(odd_threads, Guilt::Fewest, "elsewhere", workers);
   Culprit everyone{{}, Guilt::Everyone, place_in(workers.front()), ""};
   for (const WorkerStacks& worker : workers) everyone.ranks.push_back(worker.rank);
   everyone.words = "all ranks are at one place (" + describe(those(workers, all)) + ")";
@@ -106,7 +135,8 @@ Culprit accuse_silent(const std::vector<SilentNode>& nodes, const std::vector<Wo
   Culprit culprit{{}, Guilt::Silent, "", ""};
   for (const SilentNode& node : nodes) {
     culprit.ranks.insert(culprit.ranks.end(), node.ranks.begin(), node.ranks.end());
-    culprit.words += (culprit.words.empty() ? "node " : ", node ") + node.host + " (" + describe_ranks(node.ranks) + ")";
+    culprit.words +=
+        (culprit.words.empty() ? "node " : ", node ") + node.host + " (" + describe_ranks(node.ranks) + ")";
   }
   culprit.words += nodes.size() == 1 ? " does not answer: is its ddprun stopped, or its machine or network down?"
                                      : " do not answer: are their ddpruns stopped, or their machines or network down?";

@@ -111,10 +111,12 @@ bool HangCore::prove(TimePoint now, const std::vector<WorkerStacks>& stacks,
 bool HangCore::is_work(const Sight& before, const Sight& after) {
   const auto time = std::chrono::duration_cast<milliseconds>(after.at - before.at);
   for (const WorkerStacks& worker : after.stacks) {
-    const WorkerStacks* const was = of_rank(before.stacks, worker.rank);
     const auto used = before.activity.find(worker.rank), uses = after.activity.find(worker.rank);
-    if (was == nullptr || used == before.activity.end() || uses == after.activity.end()) continue;
+    if (used == before.activity.end() || uses == after.activity.end()) continue;
     if (uses->second.file_bytes - used->second.file_bytes >= kLeastFileBytes) return true;
+    if (uses->second.children - used->second.children >= std::max(kLeastWork, time / kIdlePart)) return true;
+    const WorkerStacks* const was = of_rank(before.stacks, worker.rank);
+    if (was == nullptr) continue;
     for (const ThreadStack& thread : worker.threads) {
       const auto earlier = std::find_if(was->threads.begin(), was->threads.end(),
                                         [&](const ThreadStack& t) { return t.id == thread.id; });

@@ -16,7 +16,9 @@
 //
 //     * its main thread went from one Python function to another,
 //     * a thread that used a CPU for a twentieth of the time or more went from one function to another, or
-//     * it read or wrote files: 64 KiB or more.
+//     * it read or wrote files: 64 KiB or more, or
+//     * a process that it has started used a CPU for a twentieth of the time or more, such as a data loader's or a
+//       compiler.
 //
 // A worker that waits does none of these, one in an endless loop neither, unless that calls functions of its own.
 // Context switches say nothing: those that wait for others wake up from time to time, too.
@@ -54,6 +56,7 @@ struct Signs {
 struct WorkerActivity {
   std::map<pid_t, std::chrono::milliseconds> threads;  // CPU time of each
   std::int64_t file_bytes = 0;                         // read and written so far
+  std::chrono::milliseconds children{0};               // CPU time of its processes, also of those that have ended
 };
 
 class HangCore {

@@ -9,13 +9,20 @@
 #include <sstream>
 #include <string>
 
+#include "launcher/stacks/kernel_state.hpp"
 #include "rendezvous/base/text.hpp"
 
 namespace ddp::launcher {
 namespace {
 
-// Returns the CPU time of a thread, whose folder this is.
-std::chrono::milliseconds cpu_time(const std::filesystem::path& folder) {
+constexpr std::size_t kMostChildren = 64;  // a worker may have more, which are not looked at
+
+struct CpuTime {
+  std::chrono::milliseconds own, children;  // the latter of those that have ended and were waited for
+};
+
+// Returns the CPU time of a thread or process, whose folder this is.
+CpuTime cpu_time(const std::filesystem::path& folder) {
   std::string stat;
   std::getline(std::ifstream(folder / "stat"), stat);
   const std::size_t name_end = stat.rfind(')');  // the name may have brackets and spaces
@@ -23,10 +30,11 @@ std::chrono::milliseconds cpu_time(const std::filesystem::path& folder) {
   std::istringstream fields(stat.substr(name_end + 1));
   std::string skipped;
   for (int field = 3; field < 14; ++field) fields >> skipped;
-  std::int64_t user = 0, system = 0;  // fields 14 and 15 of proc(5)
-  fields >> user >> system;
+  std::int64_t user = 0, system = 0, users_children = 0, systems_children = 0;  // fields 14 to 17 of proc(5)
+  fields >> user >> system >> users_children >> systems_children;
   static const std::int64_t ticks = sysconf(_SC_CLK_TCK);
-  return std::chrono::milliseconds((user + system) * 1000 / ticks);
+  return {std::chrono::milliseconds((user + system) * 1000 / ticks),
+          std::chrono::milliseconds((users_children + systems_children) * 1000 / ticks)};
 }
 
 }  // namespace
@@ -38,7 +46,12 @@ WorkerActivity activity_of(pid_t process) {
   for (std::filesystem::directory_iterator entry(folder / "task", gone), end; !gone && entry != end;
        entry.increment(gone)) {
     const auto id = rendezvous::parse_number<pid_t>(entry->path().filename().string());
-    if (id) activity.threads[*id] = cpu_time(entry->path());
+    if (id) activity.threads[*id] = cpu_time(entry->path()).own;
+  }
+  activity.children = cpu_time(folder).children;
+  for (const pid_t child : descendants_of(process, kMostChildren)) {
+    const CpuTime time = cpu_time("/proc/" + std::to_string(child));
+    activity.children += time.own + time.children;
   }
   std::ifstream io(folder / "io");
   for (std::string name; io >> name;) {

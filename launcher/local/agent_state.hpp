@@ -14,8 +14,8 @@
 // workers here; it is null until all of them have shown one. `steps_per_second` is null, and `gpus` is empty, at the
 // first look. What a worker uses is as /proc says it; `log_folder` is null where workers' output is in no files;
 // `state` is null and the numbers are missing if it has just ended. `now_in` is the collective or message that a worker
-// of libddp is in, and missing otherwise; `in_collectives_percent` is the share of its time that it spent in collectives,
-// over as many as its records hold.
+// of libddp is in, and missing otherwise; `in_collectives_percent` is the share of its time that it spent in
+// collectives, over as many as its records hold.
 #pragma once
 
 #include <sys/types.h>
@@ -42,7 +42,7 @@ struct WorkerView {
   std::optional<WorkerUsage> usage = {};
   std::string now_in = {};                         // "all_reduce #412 of group world", if it uses libddp
   std::int64_t milliseconds_in = 0;                // since it called that
-  std::optional<int> in_collectives_percent = {};  // of its time
+  std::optional<int> in_collectives_percent = {};  // share of its time
 };
 
 struct GpuView {

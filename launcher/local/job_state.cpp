@@ -93,7 +93,7 @@ std::optional<std::int64_t> JobState::step() const {
 }
 
 std::optional<JobState::SlowRank> JobState::slow_rank() const {
-  constexpr int kStandsOut = 20;  // percent: less is noise
+  constexpr int kStandsOut = 20;            // percent: less is noise
   std::vector<std::pair<int, int>> shares;  // percent in collectives, rank
   for (const NodeState& node : nodes) {
     for (const WorkerView& worker : node.view ? node.view->workers : std::vector<WorkerView>()) {

@@ -13,7 +13,8 @@
 // Facts about the job are the coordinator's; what is in a node is what that node's agent says (agent_state.hpp, which
 // has the members of a worker). `asked` is the node at whose socket the program asked; `node_rank` is -1, and `seated`
 // false, for a node that has no place in this round, such as a spare. `step` is the lowest one of all workers, null
-// until each has shown one. `slow_rank` is the rank that others wait for, null if none stands out. `error` of the job says why it is not shown whole.
+// until each has shown one. `slow_rank` is the rank that others wait for, null if none stands out. `error` of the job
+// says why it is not shown whole.
 #pragma once
 
 #include <map>

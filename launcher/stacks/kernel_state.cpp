@@ -59,4 +59,22 @@ std::map<pid_t, KernelThread> kernel_threads(pid_t process) {
   return threads;
 }
 
+std::vector<pid_t> descendants_of(pid_t process, std::size_t most) {
+  std::vector<pid_t> found;
+  std::vector<pid_t> parents = {process};
+  for (std::size_t i = 0; i < parents.size() && found.size() < most; ++i) {
+    const std::string folder = "/proc/" + std::to_string(parents[i]) + "/task";
+    for (const auto& [id, thread] : kernel_threads(parents[i])) {
+      std::ifstream children(folder + "/" + std::to_string(id) + "/children");
+      for (pid_t child = 0; children >> child && found.size() < most;) {
+        const auto threads = kernel_threads(child);
+        if (threads.empty() || threads.begin()->second.state == 'Z') continue;
+        found.push_back(child);
+        parents.push_back(child);
+      }
+    }
+  }
+  return found;
+}
+
 }  // namespace ddp::launcher

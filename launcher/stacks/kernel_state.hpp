@@ -4,8 +4,10 @@
 
 #include <sys/types.h>
 
+#include <cstddef>
 #include <map>
 #include <string>
+#include <vector>
 
 namespace ddp::launcher {
 
@@ -20,5 +22,9 @@ struct KernelThread {
 
 // Returns the threads of a process by id; none if it has ended.
 std::map<pid_t, KernelThread> kernel_threads(pid_t process);
+
+// Returns processes that a process has started, and those that they have: at most `most`, without those that have
+// ended.
+std::vector<pid_t> descendants_of(pid_t process, std::size_t most);
 
 }  // namespace ddp::launcher

@@ -52,12 +52,20 @@ struct GroupCalls {
   bool operator==(const GroupCalls&) const = default;
 };
 
+// A process that a worker has started, such as one of a data loader.
+struct ChildStacks {
+  pid_t pid = 0;
+  std::string name;                  // the kernel's
+  std::vector<ThreadStack> threads;  // the main thread first
+};
+
 struct WorkerStacks {
   int rank = 0;
   pid_t pid = 0;
-  std::vector<ThreadStack> threads;    // the main thread first; empty if the process has ended
-  std::vector<std::string> missing;    // what could not be read, and why
-  std::vector<GroupCalls> calls = {};  // if it uses libddp
+  std::vector<ThreadStack> threads;        // the main thread first; empty if the process has ended
+  std::vector<std::string> missing;        // what could not be read, and why
+  std::vector<GroupCalls> calls = {};      // if it uses libddp
+  std::vector<ChildStacks> children = {};  // some of its processes, where there was time
 };
 
 }  // namespace ddp::launcher

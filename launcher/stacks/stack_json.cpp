@@ -58,14 +58,47 @@ std::vector<GroupCalls> groups_from(const json& list) {
   return groups;
 }
 
+std::string threads_json(const std::vector<ThreadStack>& threads) {
+  std::string list;
+  for (const ThreadStack& thread : threads) {
+    list += (list.empty() ? "" : ",") + JsonObject()
+                                            .number("id", thread.id)
+                                            .text("name", thread.name)
+                                            .text("kernel", thread.kernel)
+                                            .json("python", frames_json(thread.python))
+                                            .json("native", frames_json(thread.native))
+                                            .str();
+  }
+  return "[" + list + "]";
+}
+
+std::string children_json(const std::vector<ChildStacks>& children) {
+  std::string list;
+  for (const ChildStacks& child : children) {
+    JsonObject object;
+    object.number("pid", child.pid).text("name", child.name).json("threads", threads_json(child.threads));
+    list += (list.empty() ? "" : ",") + object.str();
+  }
+  return "[" + list + "]";
+}
+
+std::vector<ThreadStack> threads_from(const json& list) {
+  std::vector<ThreadStack> threads;
+  for (const json& thread : list) {
+    threads.push_back({thread.at("id"), thread.at("name"), thread.at("kernel"), frames_from(thread.at("python")),
+                       frames_from(thread.at("native"))});
+  }
+  return threads;
+}
+
 WorkerStacks worker_from(const json& object) {
   WorkerStacks worker;
   worker.rank = object.at("rank");
   worker.pid = object.at("pid");
   worker.missing = object.at("missing").get<std::vector<std::string>>();
-  for (const json& thread : object.at("threads")) {
-    worker.threads.push_back({thread.at("id"), thread.at("name"), thread.at("kernel"), frames_from(thread.at("python")),
-                              frames_from(thread.at("native"))});
+  worker.threads = threads_from(object.at("threads"));
+  for (const json& child : object.value("children", json::array())) {
+    worker.children.push_back({child.at("pid"), child.at("name"), threads_from(child.at("threads"))});
   }
   if (const auto calls = object.find("calls"); calls != object.end()) worker.calls = groups_from(*calls);
   return worker;
@@ -99,20 +132,12 @@ std::optional<std::vector<GroupCalls>> calls_from_json(std::string_view text) {
 std::string stacks_json(const std::vector<WorkerStacks>& workers) {
   std::string list;
   for (const WorkerStacks& worker : workers) {
-    std::string threads, missing;
-    for (const ThreadStack& thread : worker.threads) {
-      threads += (threads.empty() ? "" : ",") + JsonObject()
-                                                    .number("id", thread.id)
-                                                    .text("name", thread.name)
-                                                    .text("kernel", thread.kernel)
-                                                    .json("python", frames_json(thread.python))
-                                                    .json("native", frames_json(thread.native))
-                                                    .str();
-    }
+    std::string missing;
     for (const std::string& part : worker.missing) missing += (missing.empty() ? "" : ",") + quoted_json(part);
     JsonObject object;
     object.number("rank", worker.rank).number("pid", worker.pid);
-    object.json("missing", "[" + missing + "]").json("threads", "[" + threads + "]");
+    object.json("missing", "[" + missing + "]").json("threads", threads_json(worker.threads));
+    if (!worker.children.empty()) object.json("children", children_json(worker.children));
     if (!worker.calls.empty()) object.json("calls", calls_json(worker.calls));
     list += (list.empty() ? "" : ",") + object.str();
   }

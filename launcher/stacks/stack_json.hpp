@@ -14,7 +14,8 @@ namespace ddp::launcher {
 
 // Returns [{"rank":0,"pid":4711,"missing":[],"threads":[{"id":4711,"name":"MainThread",
 // "kernel":"asleep in futex_wait_queue","python":[{"function":"f","file":"/a.py","line":3}],"native":[...]}]}]
-// A worker of libddp also has "calls", as calls_json() writes them.
+// A worker of libddp also has "calls", as calls_json() writes them, and one with processes of its own may have
+// "children": [{"pid":4720,"name":"pt_data_worker","threads":[...]}].
 std::string stacks_json(const std::vector<WorkerStacks>& workers);
 // Returns [{"group":"world","rank":0,"size":4,"collectives":412,"newest":"all_reduce","under_way":[
 // {"operation":"all_reduce","sequence":412,"bytes":4000,"milliseconds":31000}]}]; a message has a "peer", too.

@@ -102,12 +102,7 @@ std::string describe_entry(const Entry& entry) {
   if (first.threads.empty()) return text + first.missing.front() + "\n" + describe_calls(entry.workers);
   const ThreadStack& main = first.threads.front();
   text += headline(main) + "\n" + describe_calls(entry.workers) + describe_thread(main);
-  for (std::size_t i = 1; i < first.threads.size(); ++i) {
-    const ThreadStack& thread = first.threads[i];
-    if (std::any_of(thread.python.begin(), thread.python.end(), is_users)) {
-      text += "    thread " + thread.name + ": " + headline(thread) + "\n";
-    }
-  }
+  for (const std::string& line : beside_main_thread(first)) text += "    " + line + "\n";
   for (const std::string& missing : first.missing) text += "    " + missing + "\n";
   return text;
 }
@@ -134,6 +129,23 @@ std::string headline(const ThreadStack& thread) {
     called = thread.native.front().function;
   }
   return called.empty() ? "at " + line : "in " + called + ", called at " + line;
+}
+
+std::vector<std::string> beside_main_thread(const WorkerStacks& worker) {
+  std::vector<std::string> lines;
+  for (std::size_t i = 1; i < worker.threads.size(); ++i) {
+    const ThreadStack& thread = worker.threads[i];
+    const bool is_own = std::any_of(thread.python.begin(), thread.python.end(), is_users);
+    if (is_own) lines.push_back("thread " + thread.name + ": " + headline(thread));
+  }
+  for (const ChildStacks& child : worker.children) {
+    // A Python of its own that runs the standard library alone, such as multiprocessing's resource tracker, says
+    // nothing.
+    const ThreadStack& main = child.threads.front();
+    if (!main.python.empty() && users_frame(main) == nullptr) continue;
+    lines.push_back("process " + std::to_string(child.pid) + " (" + child.name + "): " + headline(main));
+  }
+  return lines;
 }
 
 std::string describe_stacks(const std::vector<WorkerStacks>& workers) {

@@ -26,4 +26,8 @@ std::string describe_stacks(const std::vector<WorkerStacks>& workers);
 // Returns what a stack is about: "in all_reduce, called at train.py:88 (step)".
 std::string headline(const ThreadStack& thread);
 
+// Returns what else of a worker runs code that is not a library's: "thread loader: in sleep, called at data.py:31
+// (load)" for each of its other threads, and "process 4711 (pt_data_worker): ..." for each of its processes.
+std::vector<std::string> beside_main_thread(const WorkerStacks& worker);
+
 }  // namespace ddp::launcher

@@ -23,6 +23,9 @@ namespace {
 // CPU time for the symbols of PyTorch), nor the lines of native frames (several tenths).
 constexpr std::chrono::milliseconds kTimeForNative{1000}, kTimeForLines{2000};
 
+// With that much time, processes that workers have started are taken too: at most this many of each worker.
+constexpr std::size_t kMostChildren = 4;
+
 constexpr char kGetPySpy[] = "no py-spy: `pip install py-spy` shows Python's lines";
 constexpr char kGetEuStack[] = "no eu-stack: Debian's package elfutils shows native frames";
 
@@ -61,6 +64,7 @@ std::string complaint(const ToolRun& run) {
 
 struct Taking {
   WorkerStacks stacks;
+  std::optional<std::size_t> parent = {};  // where the worker is that has started it; none: it is a worker
   std::map<pid_t, KernelThread> before = {};
   bool runs_python = false;
   std::optional<std::size_t> python = {}, native = {};  // which run is about it
@@ -98,6 +102,42 @@ void add_frames(Taking& taking, const std::vector<ToolRun>& runs) {
                         [&](const ThreadStack& thread) { return thread.id == taking.stacks.pid; });
 }
 
+// Adds processes that these workers have started, after them.
+void add_children(std::vector<Taking>& all) {
+  const std::size_t workers = all.size();
+  for (std::size_t i = 0; i < workers; ++i) {
+    for (const pid_t child : descendants_of(all[i].stacks.pid, kMostChildren)) {
+      all.push_back({{all[i].stacks.rank, child, {}, {}}, i});
+    }
+  }
+}
+
+// Adds the runs of the tools that look at a process.
+void choose_tools(Taking& taking, const StackTools& tools, std::chrono::milliseconds within,
+                  std::vector<ToolRun>& runs) {
+  taking.before = kernel_threads(taking.stacks.pid);
+  if (taking.before.empty()) {
+    taking.stacks.missing.push_back("the process has ended");
+    return;
+  }
+  const std::string number = std::to_string(taking.stacks.pid);
+  const bool is_python = taking.runs_python = runs_python(taking.stacks.pid);
+  if (is_python && tools.py_spy.empty()) taking.stacks.missing.push_back(kGetPySpy);
+  if (is_python && !tools.py_spy.empty()) {
+    taking.python = runs.size();
+    runs.push_back({{tools.py_spy, "dump", "--nonblocking", "--json", "--pid", number}});
+  }
+  if (taking.python && (within < kTimeForNative || taking.parent)) return;
+  if (tools.eu_stack.empty()) {
+    taking.stacks.missing.push_back(kGetEuStack);
+    return;
+  }
+  taking.native = runs.size();
+  runs.push_back({{tools.eu_stack, "-m", "-p", number}});
+  const bool has_time = within >= kTimeForLines && !taking.parent;
+  if (!is_python && has_time) runs.back().command.insert(runs.back().command.begin() + 1, "-s");
+}
+
 }  // namespace
 
 StackTools find_stack_tools(pid_t worker) {
@@ -115,35 +155,20 @@ std::vector<WorkerStacks> take_stacks(const std::vector<std::pair<int, pid_t>>& 
   const auto deadline = std::chrono::steady_clock::now() + within;
   std::vector<Taking> all;
   std::vector<ToolRun> runs;
-  for (const auto& [rank, pid] : workers) {
-    Taking& taking = all.emplace_back(Taking{{rank, pid, {}, {}}});
-    taking.before = kernel_threads(pid);
-    if (taking.before.empty()) {
-      taking.stacks.missing.push_back("the process has ended");
-      continue;
-    }
-    const std::string number = std::to_string(pid);
-    const bool is_python = taking.runs_python = runs_python(pid);
-    if (is_python && tools.py_spy.empty()) taking.stacks.missing.push_back(kGetPySpy);
-    if (is_python && !tools.py_spy.empty()) {
-      taking.python = runs.size();
-      runs.push_back({{tools.py_spy, "dump", "--nonblocking", "--json", "--pid", number}});
-    }
-    if (taking.python && within < kTimeForNative) continue;
-    if (tools.eu_stack.empty()) {
-      taking.stacks.missing.push_back(kGetEuStack);
-    } else {
-      taking.native = runs.size();
-      runs.push_back({{tools.eu_stack, "-m", "-p", number}});
-      if (!is_python && within >= kTimeForLines) runs.back().command.insert(runs.back().command.begin() + 1, "-s");
-    }
-  }
+  for (const auto& [rank, pid] : workers) all.push_back({{rank, pid, {}, {}}});
+  if (within >= kTimeForLines) add_children(all);
+  for (Taking& taking : all) choose_tools(taking, tools, within, runs);
   run_tools(runs, deadline);
   std::vector<WorkerStacks> stacks;
   for (Taking& taking : all) {
     if (!was_stopped(taking.before) && was_stopped(kernel_threads(taking.stacks.pid))) kill(taking.stacks.pid, SIGCONT);
     add_frames(taking, runs);
-    stacks.push_back(std::move(taking.stacks));
+    if (!taking.parent) {
+      stacks.push_back(std::move(taking.stacks));
+    } else if (!taking.stacks.threads.empty()) {
+      const std::string& name = taking.before.begin()->second.name;
+      stacks[*taking.parent].children.push_back({taking.stacks.pid, name, std::move(taking.stacks.threads)});
+    }
   }
   return stacks;
 }

@@ -26,7 +26,8 @@ struct StackTools {
 StackTools find_stack_tools(pid_t worker);
 
 // Takes the stacks of workers, given as rank and pid, side by side. Blocks until all are there, at most `within`. With
-// little time, what takes long is left out: the native frames of Python programs, and lines of native frames.
+// little time, what takes long is left out: the native frames of Python programs, lines of native frames, and processes
+// that workers have started.
 std::vector<WorkerStacks> take_stacks(const std::vector<std::pair<int, pid_t>>& workers, const StackTools& tools,
                                       std::chrono::milliseconds within);
 

@@ -780,7 +780,7 @@ void CoordinatorCore::after_stop() {
   const Hang hang = stop_.trigger == Trigger::Loss ? hang_of_round() : Hang::None;
   const bool spends = stop_.trigger == Trigger::Failure ||
                       (stop_.trigger == Trigger::Loss && (!elastic() || hang != Hang::None));  // mutant: spends
-  if (unkillable) {                                                                         // mutant: unkillable
+  if (unkillable) {                                                                            // mutant: unkillable
     exit.reason += "; not restarted, since not all processes could be killed";
     return end(exit);
   }

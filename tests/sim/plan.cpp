@@ -310,9 +310,9 @@ std::string describe(const Plan& plan) {
                      (job.survivors_stay ? ", --on-failure replace" : "") +
                      (plan.on_hang == launcher::OnHang::Restart ? ", --on-hang restart"
                       : plan.on_hang == launcher::OnHang::Stop  ? ", --on-hang stop"
-                                                                : "") + ", --max-restarts " +
-                     std::to_string(job.max_restarts) + ", join " + ms(plan.join_timeout) + ", last call " +
-                     ms(plan.last_call) + ", lost after " + ms(plan.lost_after) + ", shutdown " +
+                                                                : "") +
+                     ", --max-restarts " + std::to_string(job.max_restarts) + ", join " + ms(plan.join_timeout) +
+                     ", last call " + ms(plan.last_call) + ", lost after " + ms(plan.lost_after) + ", shutdown " +
                      ms(plan.shutdown_timeout) + ", delay " + ms(plan.delay) + ", work " + ms(plan.work_least) +
                      " to " + ms(plan.work_most) + "\n";
   for (std::size_t i = 0; i < plan.machines.size() && i < 16; ++i) {

@@ -101,7 +101,7 @@ struct Plan {
   int big_percent = 0;                       // this share of workers takes long to die
   int unmoved_percent = 0;                   // this share of workers hangs when a peer dies, instead of failing
 
-  launcher::OnHang on_hang = launcher::OnHang::Tell;  // the same on all nodes
+  launcher::OnHang on_hang = launcher::OnHang::Tell;  // all nodes have it
 
   Lies lies = Lies::None;
   int liars = 0;               // that many agents lie

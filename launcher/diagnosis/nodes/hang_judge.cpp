@@ -9,6 +9,7 @@
 #include "launcher/diagnosis/tell_stacks.hpp"
 #include "launcher/stacks/stack_json.hpp"
 #include "launcher/text/json_text.hpp"
+#include "launcher/text/ranges.hpp"
 
 namespace ddp::launcher {
 namespace {
@@ -19,6 +20,19 @@ std::vector<int> ranks_of(const HangJudge::Answer& node) {
   std::vector<int> ranks;
   for (int i = 0; i < node.slots; ++i) ranks.push_back(node.base_rank + i);
   return ranks;
+}
+
+// Returns "; rank 2 is on node b", for those of the ranks that a verdict names.
+std::string where(const std::vector<int>& ranks, const std::vector<HangJudge::Answer>& nodes) {
+  std::string text;
+  for (const HangJudge::Answer& node : nodes) {
+    std::vector<int> here;
+    std::copy_if(ranks.begin(), ranks.end(), std::back_inserter(here),
+                 [&node](int rank) { return rank >= node.base_rank && rank < node.base_rank + node.slots; });
+    const std::string are = here.size() == 1 ? " is on node " : " are on node ";
+    if (!here.empty()) text += "; " + describe_ranks(here) + are + node.host;
+  }
+  return text;
 }
 
 // Returns how long all nodes that stand still have done so.
@@ -119,6 +133,8 @@ void HangJudge::judge(const std::vector<Answer>& stacks) {
     return wait();
   }
   hang.culprit = silent.empty() ? find_culprit(hang.stacks, ended) : accuse_silent(silent, hang.stacks);
+  const bool names_ranks = silent.empty() && hang.culprit.guilt != Guilt::Everyone;
+  if (names_ranks) hang.culprit.words += where(hang.culprit.ranks, stacks);
   hang.since = describe_since(still_for(words_));
   core_.note_verdict();
   tell_hang(hang, log_);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Finds out, with the other nodes of a job, which rank all of it waits for (--hang-timeout): HangJudgeCore decides, this
-// asks and tells. The node that judges takes the facts of all nodes, so that there is one verdict, and passes it on;
-// each node logs it. Everything happens on io's thread.
+// Finds out, with the other nodes of a job, which rank all of it waits for (--hang-timeout): HangJudgeCore decides,
+// this asks and tells. The node that judges takes the facts of all nodes, so that there is one verdict, and passes it
+// on; each node logs it. Everything happens on io's thread.
 #pragma once
 
 #include <chrono>
@@ -33,7 +33,7 @@ class HangJudge {
   struct Sources {
     // Asks all nodes of the round, this one included: `text` is JSON.
     std::function<void(const std::string& what, const std::string& text, Answered answered)> ask;
-    std::function<NodeStillness()> stillness;  // of this node
+    std::function<NodeStillness()> stillness;  // what this node says of itself
   };
 
   // `found` is called on the node that has judged, once the verdict is logged and on its way to the others.

@@ -39,11 +39,11 @@ class HangJudgeCore {
   void begin(int node_rank);
   // The workers of this node stand still: that is proved.
   void stands_still(TimePoint now);
-  // They make progress again. Returns whether a verdict was told.
+  // They make progress again. Returns whether they had a verdict.
   bool goes_on();
   // A node of this rank asks all others, this one included.
   void note_judge(TimePoint now, int node_rank);
-  // A verdict was told, by this node or another. Returns whether it is the first one.
+  // This node or another has told a verdict. Returns whether it is the first one.
   bool note_verdict();
 
   // Returns when to ask all nodes whether they stand still; nothing: not now.

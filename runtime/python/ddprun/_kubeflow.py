@@ -36,7 +36,7 @@ class Reporter:
         self._posted: "Optional[Tuple[int, int]]" = None
         self._first: "Optional[Tuple[float, int]]" = None  # when the first step was noted, and which
         self._has_complained = False
-        self._lock = threading.Lock()  # of posts
+        self._lock = threading.Lock()  # held while posting
         self._process = os.getpid()
         self._end = threading.Event()
         atexit.register(self._post_last)

@@ -1,15 +1,18 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """A job without a hang, in which little is to be seen of that: nothing is printed within a phase, and each phase takes
-several times as long as --hang-timeout. Only rank 0 works in some of them."""
+several times as long as --hang-timeout. Only rank 0 works in some of them. DDPRUN_HEALTHY_SECONDS is the length of a
+phase."""
 import ast
 import os
+import subprocess
+import sys
 import tempfile
 import time
 
 import torch
 import torch.distributed as dist
 
-SECONDS = 5
+SECONDS = float(os.environ.get("DDPRUN_HEALTHY_SECONDS", "4"))
 
 
 def phase_ends_after(work, everybody):
@@ -59,8 +62,27 @@ def compile_code():
     exec(compile(ast.unparse(tree), "generated", "exec"), {})
 
 
+def compile_in_a_process():
+    code = "import time; end = time.monotonic() + 3\nwhile time.monotonic() < end: sum(range(10_000))"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+class Slow(torch.utils.data.Dataset):
+    def __len__(self):
+        return 2
+
+    def __getitem__(self, index):
+        return sum(len(str(i)) for i in range(5_000_000))
+
+
+def load():
+    for _ in torch.utils.data.DataLoader(Slow(), num_workers=1):
+        pass
+
+
 dist.init_process_group("gloo")
-for work, everybody in (validate, False), (train, True), (save, False), (compile_code, False):
+for work, everybody in ((validate, False), (train, True), (save, False), (compile_code, False),
+                        (compile_in_a_process, False), (load, False)):
     phase_ends_after(work, everybody)
     if dist.get_rank() == 0:
         print(f"{work.__name__} is over", flush=True)

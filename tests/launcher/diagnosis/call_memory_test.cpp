@@ -87,10 +87,12 @@ TEST_CASE("call memory: the last operations of each group, as a flight recorder 
   for (std::uint64_t i = 1; i <= 300; ++i) run(worker, 0, i);
   worker.start(0, 301, 5000);
   const std::string json = memory.flight_record(3);
-  CHECK(json.starts_with(R"({"rank": 3, "why": "the worker runs", "groups": [{"name": "world", "rank": 0, "size": 4,)"));
+  CHECK(
+      json.starts_with(R"({"rank": 3, "why": "the worker runs", "groups": [{"name": "world", "rank": 0, "size": 4,)"));
   CHECK(json.find(R"("sequence": 46,)") != std::string::npos);
   CHECK(json.find(R"("sequence": 45,)") == std::string::npos);
-  CHECK(json.find(R"("state": "started", "issued_us": 5, "started_us": 5, "ended_us": null}]}]})") != std::string::npos);
+  CHECK(json.find(R"("state": "started", "issued_us": 5, "started_us": 5, "ended_us": null}]}]})") !=
+        std::string::npos);
 }
 
 TEST_CASE("call memory: nothing that a worker writes there is read beyond it, or takes long", "[launcher][unit]") {

@@ -93,3 +93,48 @@ TEST_CASE("stack json: what is written is read again", "[launcher][unit]") {
   CHECK_FALSE(stacks_from_json("{"));
   CHECK_FALSE(stacks_from_json(R"([{"rank":0}])"));
 }
+
+TEST_CASE("culprit: where all main threads wait at one line, other threads make the difference", "[launcher][unit]") {
+  const Frame join = {"join", "/usr/lib/python3.11/threading.py", 1119}, step = {"step", "/home/me/train.py", 90};
+  std::vector<WorkerStacks> workers;
+  for (int rank = 0; rank < 3; ++rank) {
+    workers.push_back(worker(rank, {join, step}));
+    const std::vector<Frame> hook =
+        rank == 1 ? std::vector<Frame>{{"hook", "/home/me/train.py", 12}}
+                  : std::vector<Frame>{{"all_reduce", kC10d, 2810}, {"hook", "/home/me/train.py", 14}};
+    workers.back().threads.push_back({200 + rank, "backward", "asleep", hook, {}});
+  }
+  const Culprit found = find_culprit(workers, {});
+  CHECK(found.ranks == std::vector{1});
+  CHECK(found.guilt == Guilt::Outside);
+  CHECK(found.words ==
+        "rank 1 is late: in join, called at train.py:90 (step); its thread backward: at train.py:12 (hook); the others "
+        "wait: ranks 0, 2 in join, called at train.py:90 (step)");
+}
+
+TEST_CASE("culprit: what a process of the late rank does is said, too", "[launcher][unit]") {
+  WorkerStacks late = loads(1);
+  late.children.push_back({300, "pt_data_worker", {{300, "main", "asleep", {{"decode", "/home/me/data.py", 7}}, {}}}});
+  late.children.push_back(
+      {301, "python", {{301, "main", "asleep", {{"main", "/usr/lib/python3.11/tracker.py", 1}}, {}}}});
+  const Culprit found = find_culprit({calls(0, "all_reduce", 88), late}, {});
+  CHECK(found.words ==
+        "rank 1 is late: in get, called at data.py:31 (load); its process 300 (pt_data_worker): at data.py:7 (decode); "
+        "the others wait: rank 0 in all_reduce, called at train.py:88 (step)");
+  const auto again = stacks_from_json(stacks_json({late}));
+  REQUIRE(again);
+  REQUIRE(again->at(0).children.size() == 2);
+  CHECK(again->at(0).children[0].name == "pt_data_worker");
+  CHECK(again->at(0).children[0].threads[0].python == late.children[0].threads[0].python);
+}
+
+TEST_CASE("culprit: nodes that do not answer are named with their ranks", "[launcher][unit]") {
+  const Culprit one = accuse_silent({{"b", {2, 3}}}, {calls(0, "all_reduce", 88), calls(1, "all_reduce", 88)});
+  CHECK(one.ranks == std::vector{2, 3});
+  CHECK(one.words ==
+        "node b (ranks 2-3) does not answer: is its ddprun stopped, or its machine or network down? The others: ranks "
+        "0-1 in all_reduce, called at train.py:88 (step)");
+  const Culprit two = accuse_silent({{"b", {2}}, {"c", {3}}}, {});
+  CHECK(two.ranks == std::vector{2, 3});
+  CHECK(two.words.starts_with("node b (rank 2), node c (rank 3) do not answer"));
+}

@@ -155,3 +155,56 @@ TEST_CASE("hang core: time in which this process was stopped does not count", "[
   core.see(kStart + seconds(100), kSilent);
   CHECK_FALSE(core.wants_stacks());
 }
+
+TEST_CASE("hang core: a process that a worker has started and that uses a CPU is work", "[launcher][unit]") {
+  HangCore core = silent_for_its_timeout();
+  CHECK_FALSE(prove(
+      core, kSilent, [](int) { return in("get"); },
+      [](int number) {
+        WorkerActivity waits = idle(number);
+        waits.children = milliseconds(100 * number);
+        return waits;
+      }));
+}
+
+// A job of an hour in which rank 0 does for minutes what rank 1 waits for, and nothing is printed for longer than the
+// timeout.
+TEST_CASE("hang core: an hour of a healthy but uneven job has no verdict", "[launcher][unit]") {
+  enum Phase { Validates, Compiles, CompilesInProcesses, SavesCheckpoint, LongCall, Phases };
+  HangCore core(seconds(30));
+  core.begin(kStart);
+  Signs signs = kSilent;
+  int proofs = 0;
+  for (auto now = core.next(); now < kStart + std::chrono::hours(1); now = core.next()) {
+    const auto passed = std::chrono::duration_cast<milliseconds>(now - kStart);
+    const auto phase = static_cast<Phase>(passed / std::chrono::minutes(3) % Phases);
+    const auto number = static_cast<int>(passed / milliseconds(100));
+    signs.output = static_cast<std::uint64_t>(passed / std::chrono::minutes(3));  // a line at the end of each
+    core.see(now, signs);
+    if (!core.wants_stacks()) continue;
+    ++proofs;
+    WorkerActivity activity = idle(0);
+    std::string main = "wait", other = "wait";
+    switch (phase) {
+      case Validates:
+        main = number % 2 == 0 ? "forward" : "metric";
+        break;
+      case Compiles:
+        other = number % 2 == 0 ? "parse" : "emit";
+        activity = both_busy(number);
+        break;
+      case CompilesInProcesses:
+        activity.children = milliseconds(90 * number);
+        break;
+      case SavesCheckpoint:
+        activity.file_bytes = 1'000'000LL * number;
+        break;
+      default:  // one call, which takes less than the time until it would be proved
+        main = passed % std::chrono::minutes(3) < seconds(35) ? "sort" : number % 2 == 0 ? "read" : "append";
+        break;
+    }
+    REQUIRE_FALSE(core.prove(now, in(main, other), {{0, activity}}));
+  }
+  CHECK(proofs > 50);
+  CHECK_FALSE(core.has_told());
+}

@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <csignal>
 #include <fstream>
@@ -127,4 +128,22 @@ TEST_CASE("tools: they run side by side, and what each prints is kept", "[launch
   CHECK(runs[0].why_not.empty());
   CHECK_THAT(runs[1].why_not, Catch::Contains("No such file"));
   CHECK(runs[2].out.size() == 1'000'000);
+}
+
+TEST_CASE("stacks: a process that a worker has started is shown with it, where there is time",
+          "[launcher][integration]") {
+  const Child child;
+  const std::vector<std::pair<int, pid_t>> self = {{0, getpid()}};
+  const std::vector<pid_t> found = descendants_of(getpid(), 4);
+  CHECK(std::find(found.begin(), found.end(), child.pid()) != found.end());
+  CHECK(descendants_of(getpid(), 0).empty());
+  const auto with = take_stacks(self, {}, 5s);
+  REQUIRE(with.size() == 1);
+  REQUIRE(with[0].children.size() == found.size());
+  const ChildStacks& shown = with[0].children[0];
+  CHECK(shown.pid == child.pid());
+  CHECK(shown.name.starts_with("spawner_test"));
+  REQUIRE(shown.threads.size() == 1);
+  CHECK_THAT(shown.threads[0].kernel, Catch::Matchers::Contains("asleep"));
+  CHECK(take_stacks(self, {}, 1s)[0].children.empty());
 }

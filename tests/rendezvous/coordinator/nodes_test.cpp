@@ -538,7 +538,8 @@ TEST_CASE("coordinator: a node whose keeper says that it has left is lost at onc
 }
 
 TEST_CASE("coordinator: a hang costs a restart, also in an elastic job, or ends the job", "[rendezvous][unit]") {
-  for (const auto& [hang, restarts] : {std::pair(Hang::None, 0), std::pair(Hang::Restart, 1), std::pair(Hang::End, 0)}) {
+  for (const auto& [hang, restarts] :
+       {std::pair(Hang::None, 0), std::pair(Hang::Restart, 1), std::pair(Hang::End, 0)}) {
     Job job(elastic(1, 2, 1));
     job.join("a");
     job.join("b");
