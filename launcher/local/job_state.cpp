@@ -26,6 +26,8 @@ std::string error_in(const nlohmann::json& object) {
   return error.is_null() ? "" : error.get<std::string>();
 }
 
+constexpr int kStandsOut = 20;  // percent: less is noise
+
 const char* word(bool value) { return value ? "true" : "false"; }
 
 std::string node_json(const NodeState& node) {
@@ -93,18 +95,24 @@ std::optional<std::int64_t> JobState::step() const {
 }
 
 std::optional<JobState::SlowRank> JobState::slow_rank() const {
-  constexpr int kStandsOut = 20;            // percent: less is noise
-  std::vector<std::pair<int, int>> shares;  // percent in collectives, rank
+  std::vector<std::pair<int, int>> shares;    // percent in collectives, rank
+  std::vector<std::pair<double, int>> rates;  // steps in a second, rank
   for (const NodeState& node : nodes) {
-    for (const WorkerView& worker : node.view ? node.view->workers : std::vector<WorkerView>()) {
+    if (!node.view) continue;
+    for (const WorkerView& worker : node.view->workers) {
       if (worker.in_collectives_percent) shares.emplace_back(*worker.in_collectives_percent, worker.rank);
+      if (worker.steps_per_second) rates.emplace_back(*worker.steps_per_second, worker.rank);
     }
   }
-  if (shares.size() < 2) return std::nullopt;
   std::sort(shares.begin(), shares.end());
-  const int next = shares[1].first, least = shares[0].first;
-  if (next - least < kStandsOut) return std::nullopt;
-  return SlowRank{shares[0].second, next - least};
+  std::sort(rates.begin(), rates.end());
+  if (shares.size() > 1 && shares[1].first - shares[0].first >= kStandsOut) {
+    const int percent = shares[1].first - shares[0].first;
+    return SlowRank{shares[0].second, "the others wait for it " + std::to_string(percent) + " % of the time"};
+  }
+  if (rates.size() < 2 || rates[0].first * 100 > rates[1].first * (100 - kStandsOut)) return std::nullopt;
+  const auto percent = static_cast<int>(100 * rates[0].first / rates[1].first);
+  return SlowRank{rates[0].second, "it does " + std::to_string(percent) + " % of the steps of the next slowest"};
 }
 
 JobState assemble(JobFacts facts, const std::map<std::string, std::string>& answers, const std::string& own_incarnation,

@@ -45,10 +45,11 @@ struct JobState {
   std::int64_t seconds() const;           // how long the node that has run longest has done so
   std::int64_t seconds_in_round() const;  // how long it has been in this round
   std::optional<std::int64_t> step() const;
-  // Returns the rank that the others wait for most of the time, with the share of it that they spend in collectives
-  // more than it does; nothing: no rank stands out, or workers do not use libddp.
+  // Returns the rank that is clearly slower than all others: it spends less of its time in collectives, where they wait
+  // for it, or it shows less steps in a second. Nothing: no rank stands out, or workers show neither.
   struct SlowRank {
-    int rank = 0, percent = 0;
+    int rank = 0;
+    std::string why;  // "the others wait for it 52 % of the time"
   };
   std::optional<SlowRank> slow_rank() const;
 };

@@ -78,6 +78,25 @@ TEST_CASE("hang: workers that show steps hang when the step stands still, whatev
   check_all_ways({"steps"}, 1);
 }
 
+TEST_CASE("hang: a rank that is only slow is no hang, and the page of the job names it", "[launcher][integration]") {
+  Process job(ddprun_raw({"--nproc-per-node=3", "--hang-timeout=0.2", HANGING_WORKER_BINARY, "slow"}));
+  json slow;
+  while (slow.is_null()) {
+    const Result shown = run(ddprun_raw({"ps", std::to_string(job.pid()), "--json"}));
+    const json state = json::parse(shown.out, nullptr, false);
+    if (state.is_object()) slow = state.at("slow_rank");
+  }
+  CHECK(slow == 1);
+  const Result page = run(ddprun_raw({"ps", std::to_string(job.pid())}));
+  CHECK_THAT(page.out, Contains("rank 1 is slow: the others wait for it ") && Contains("COLLECTIVES  NOW IN"));
+  const Result all = run(ddprun_raw({"report", std::to_string(job.pid())}));
+  CHECK_THAT(all.out, Contains("rank 2, group world, the last of ") && Contains(" all_reduce of 7 float32: "));
+  job.signal(SIGTERM);
+  const Result end = job.wait();
+  CAPTURE(end.err);
+  CHECK_THAT(end.err, !Contains("no progress"));
+}
+
 TEST_CASE("hang: with --on-hang tell the job goes on, and says so when it does", "[launcher][integration]") {
   Process job(ddprun({"--nproc-per-node=2", "--hang-timeout=0.2"},
                      {"note=USR1", "say=up", "until=USR1", "say=more", "exit=0"}));

@@ -96,4 +96,7 @@ TEST_CASE("job page: workers of libddp have the call that they are in, and a slo
   CHECK_THAT(page, Contains("COLLECTIVES  NOW IN") && Contains("60 %         all_reduce #412 of group world, 0:00:31"));
   workers[1].in_collectives_percent = 50;
   CHECK_THAT(joined(JobPage().lines(job, {})), !Contains("slow"));
+  for (std::size_t rank = 0; rank < 3; ++rank) workers[rank].steps_per_second = rank == 2 ? 1.5 : 3.0;
+  CHECK_THAT(joined(JobPage().lines(job, {})),
+             Contains("rank 2 is slow: it does 50 % of the steps of the next slowest"));
 }

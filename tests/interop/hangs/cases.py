@@ -443,11 +443,11 @@ def backward_that_reduces_in_groups(rank):
     backward.join()  # here: backward_that_reduces_in_groups
 
 
-@case_of_groups(culprits=(3,), verdict="ended")
-def ended_in_a_group(rank):
+@case_of_all(culprits=(3,), verdict="ended")
+def ended_while_others_wait_for_its_key(rank):
     if rank == 3:
-        os._exit(0)  # here: ended_in_a_group
-    world(rank)
+        os._exit(0)  # here: ended_while_others_wait_for_its_key
+    dist.distributed_c10d._get_default_store().get("from rank 3")
 
 
 if os.environ.get("DDPRUN_HANGS") != "all":

@@ -114,8 +114,7 @@ std::vector<std::string> head_lines(const JobState& job) {
   if (const auto step = job.step()) second += "; step " + std::to_string(*step);
   std::vector<std::string> lines = {std::move(line), std::move(second)};
   if (const auto slow = job.slow_rank()) {
-    lines.push_back("rank " + std::to_string(slow->rank) + " is slow: the others wait for it " +
-                    std::to_string(slow->percent) + " % of the time");
+    lines.push_back("rank " + std::to_string(slow->rank) + " is slow: " + slow->why);
   }
   if (!job.error.empty()) lines.push_back(harmless(job.error));
   return lines;
