@@ -90,7 +90,7 @@ TEST_CASE("agent socket: words that are no question of a job go no further than 
   const Job job;
   for (const std::string what :
        {"job_", "jobs", "job_gold", "job_save", "job_save:", "job_save:KILL", "job_save:STOP", "job_save:TERM",
-        "job_save:-1", "job_save:9", "job_stop ", "job_\\u001b[2J", "job_\\u0000"}) {
+        "job_save:-1", "job_save:9", "job_stop ", "job_stillness", "job_verdict", "job_\\u001b[2J", "job_\\u0000"}) {
     CAPTURE(what);
     CHECK_THAT(job.ask(what), Contains("error") && Contains("nothing can be asked of a job by this name"));
   }
