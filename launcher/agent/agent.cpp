@@ -125,7 +125,7 @@ class Agent {
                     config.job.max_nodes == 1 ? own_verdicts() : verdicts_of_all_nodes()),
         hang_judge_(io_, config.hang_timeout, host_,
                     {.ask = [this](const std::string& what, const std::string& text,
-                                   HangJudge::Answered answered) { ask_nodes(what, text, std::move(answered)); },
+                                   const HangJudge::Answered& answered) { ask_nodes(what, text, answered); },
                      .stillness = [this] { return hang_watch_.stillness(); }},
                     out_.log, [this](const Hang& hang) { act_on(hang); }) {}
 
@@ -219,7 +219,7 @@ class Agent {
             .proof_holds = [this] { hang_judge_.stands_still(); }};
   }
 
-  void ask_nodes(const std::string& what, const std::string& text, HangJudge::Answered answered) {
+  void ask_nodes(const std::string& what, const std::string& text, const HangJudge::Answered& answered) {
     looks_.ask(what, text, [answered](const std::vector<JobLooks::NodeText>& answers) {
       std::vector<HangJudge::Answer> nodes;
       for (const auto& [node, said] : answers) {

@@ -82,6 +82,7 @@ void add(GroupCalls& calls, const OperationRecordsHeader& header, const Operatio
                        .peer = is_message ? record.root.load() : CallUnderWay::kNoPeer,
                        .milliseconds = milliseconds_since(record.issued_ns, now)};
   if (record.number != number) return;  // it was overwritten meanwhile
+  calls.operations = std::max(calls.operations, number);
   if (!is_message && call.sequence >= calls.collectives) {
     calls.collectives = call.sequence;
     calls.newest = call.operation;

@@ -2,7 +2,8 @@
 // Decides whether the workers of a node stand still (--hang-timeout). It maps what is seen of them to what to do next,
 // and holds no clock, process or file.
 //
-// A sign of progress is output of a worker, a worker that ends, and a step that a worker shows (ddp::progress). If all
+// A sign of progress is output of a worker, a worker that ends, a collective or message of libddp that a worker calls,
+// and a step that a worker shows (ddp::progress). If all
 // workers show steps, of these only those of the worker count whose step is the oldest: one that is stuck must not be
 // hidden by others that go on. To look for signs costs nothing: counters in memory, and the sizes of two files.
 //
@@ -44,6 +45,7 @@ struct WorkerSigns {
   int rank = 0;
   std::int64_t step_at = 0;  // when it showed its newest step, on any clock; 0: it has shown none
   std::int64_t written = 0;  // bytes in files that are its stdout and stderr
+  std::uint64_t calls = 0;   // of libddp so far
 
   bool operator==(const WorkerSigns&) const = default;
 };

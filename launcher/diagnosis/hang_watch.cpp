@@ -61,7 +61,9 @@ void HangWatch::look() {
   signs.output = sources_.output();
   const auto workers = sources_.workers();
   for (const StackHelper::Worker& worker : workers) {
-    signs.workers.push_back({worker.rank, sources_.step_at(worker.rank), written_by(worker.pid)});
+    std::uint64_t calls = 0;
+    for (const GroupCalls& group : worker.calls) calls += group.operations;
+    signs.workers.push_back({worker.rank, sources_.step_at(worker.rank), written_by(worker.pid), calls});
   }
   const bool stood_still = core_.has_told();
   const auto last_sign = core_.last_sign();

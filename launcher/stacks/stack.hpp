@@ -48,6 +48,7 @@ struct GroupCalls {
   std::uint64_t collectives = 0;             // sequence number of the newest collective
   std::string newest = {};                   // its name
   std::vector<CallUnderWay> under_way = {};  // the oldest first
+  std::uint64_t operations = 0;              // how many collectives and messages it has called
 
   bool operator==(const GroupCalls&) const = default;
 };

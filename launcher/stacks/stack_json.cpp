@@ -45,6 +45,7 @@ std::string calls_under_way_json(const std::vector<CallUnderWay>& calls) {
 GroupCalls group_from(const json& object) {
   GroupCalls group = {object.at("group"), object.at("rank"), object.at("size"), object.at("collectives"),
                       object.at("newest")};
+  group.operations = object.value("operations", std::uint64_t{0});
   for (const json& call : object.at("under_way")) {
     group.under_way.push_back({call.at("operation"), call.at("sequence"), call.at("bytes"),
                                call.value("peer", CallUnderWay::kNoPeer), call.at("milliseconds")});
@@ -116,6 +117,7 @@ std::string calls_json(const std::vector<GroupCalls>& groups) {
                                             .number("collectives", static_cast<std::int64_t>(group.collectives))
                                             .text("newest", group.newest)
                                             .json("under_way", calls_under_way_json(group.under_way))
+                                            .number("operations", static_cast<std::int64_t>(group.operations))
                                             .str();
   }
   return "[" + list + "]";

@@ -70,9 +70,13 @@ TEST_CASE("hang core: stacks are wanted once there was no sign for the timeout",
   core.see(kStart + seconds(27), signs);
   see_until(core, kStart + seconds(36), signs);
   CHECK_FALSE(core.wants_stacks());
+  ++signs.workers[0].calls;  // a collective
+  core.see(kStart + seconds(36), signs);
+  see_until(core, kStart + seconds(45), signs);
+  CHECK_FALSE(core.wants_stacks());
   see_until(core, kStart + seconds(60), signs);
   CHECK(core.wants_stacks());
-  CHECK(core.last_sign() == kStart + seconds(27));
+  CHECK(core.last_sign() == kStart + seconds(36));
 }
 
 TEST_CASE("hang core: workers whose stacks stay as they are stand still, idle or in an endless loop",
