@@ -40,6 +40,8 @@ class _Pickler(pickle.Pickler):
     def reducer_override(self, obj: Any) -> Any:
         if not isinstance(obj, torch.Tensor) or not is_plain(obj):
             return NotImplemented
+        if any(base.__name__ == "DTensor" for base in type(obj).__mro__):
+            raise ValueError("ddprun.keep: a DTensor cannot be copied at each step; give its to_local() in `extra`")
         self.tensors.append(obj)
         return _tensor, (obj.dtype, tuple(obj.shape))
 

@@ -42,6 +42,10 @@ def keep(
     record_bytes: room for what is copied at each step (buffers, scheduler, extra); by default a quarter more than it
     takes now, in steps of 64 KiB.
 
+    Tensors that no other rank has are kept, too: the state of ZeroRedundancyOptimizer, and shards of FSDP and
+    fully_shard(). `ddprun --keep-memory=shadow` keeps a copy of them. Without, a rank that dies while an update is under
+    way sends all to the checkpoint, and a line on stderr says so at the start. Run.kinds says what each tensor is.
+
     Without `ddprun --keep-memory` nothing is kept, and the loop runs as it would without keep(). Raises ValueError for
     what cannot be kept, and RuntimeError if ddprun refuses, for example since the memory does not fit into the job's
     control group.
@@ -59,12 +63,15 @@ class Run:
         epoch: epoch of the loop; before it begins, the one in which to go on.
         batch: index in its epoch of the batch that the loop has.
         recovered: what happened at the start of this process, as a sentence; empty if nothing was found.
+        kinds: by the name of each tensor that is kept, "replicated" if it is equal on all ranks after a step, and "own"
+            if no other rank has it; empty if nothing is kept.
     """
 
     def __init__(self, optimizer: Optimizer, steps: "Optional[_Steps]"):
         self._steps = steps
         self._updates = 0
         self.recovered = steps.recovered if steps is not None else ""
+        self.kinds: "Dict[str, str]" = steps.kinds if steps is not None else {}
         self.step = steps.number if steps is not None else 0
         self._position = steps.position if steps is not None else _Position()
         if steps is None:
@@ -163,7 +170,11 @@ class _Steps:
         self._takes_place = is_successor()  # until the loop begins
         self._tensors = KeptTensors(model, optimizer, name)
         record = self._record_size(record_bytes)
-        self._memory = KeptMemory(name, self._tensors.size, record, self._tensors.number_of_layout)
+        self.kinds = self._tensors.kinds
+        self._memory = KeptMemory(
+            name, self._tensors.size, record, self._tensors.number_of_layout, self._tensors.own_size,
+            self._tensors.number_of_own_layout,
+        )
         self._record = Record(self._memory.record)
         self.recovered = self._memory.recovered if self._memory.found else ""
         self._recovered: "Optional[_Recovered]" = None  # until the loop begins

@@ -88,7 +88,10 @@ class GroupOptions(ctypes.Structure):
 class KeepOptions(ctypes.Structure):
     """ddp_keep_options. Zeros are its defaults."""
 
-    _fields_ = [("size", c_size_t), ("record", POINTER(Buffer)), ("record_count", c_size_t), ("layout", c_uint64)]
+    _fields_ = [
+        ("size", c_size_t), ("record", POINTER(Buffer)), ("record_count", c_size_t), ("layout", c_uint64),
+        ("own_bytes", c_size_t), ("own_layout", c_uint64),
+    ]
 
 
 # Arguments of the functions that return a ddp_status.
