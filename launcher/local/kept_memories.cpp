@@ -10,7 +10,6 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
-#include <numeric>
 #include <utility>
 
 #include "rendezvous/base/error.hpp"
@@ -185,17 +184,29 @@ int KeptMemories::find(int local_rank, const std::string& name) const {
 
 bool KeptMemories::is_sharded(const Slot& slot) { return slot.memory && facts_of(slot.memory->header()).is_sharded; }
 
+// Returns the workers that have the parts of the shadow, in the order of parts; none if one is missing.
+std::vector<int> KeptMemories::holders_of_parts(const Kept& kept) {
+  std::vector<int> holders(kept.slots.size(), -1);
+  std::size_t parts = 0;
+  for (std::size_t i = 0; i < kept.slots.size(); ++i) {
+    if (!kept.slots[i].memory) return {};
+    const KeptFacts facts = facts_of(kept.slots[i].memory->header());
+    parts = static_cast<std::size_t>(
+        std::clamp<std::int64_t>(facts.shadow_parts, 0, static_cast<std::int64_t>(holders.size())));
+    if (facts.shadow_part >= 0 && static_cast<std::size_t>(facts.shadow_part) < parts) {
+      holders[static_cast<std::size_t>(facts.shadow_part)] = static_cast<int>(i);
+    }
+  }
+  holders.resize(parts);
+  const bool is_whole = std::find(holders.begin(), holders.end(), -1) == holders.end();
+  return is_whole ? holders : std::vector<int>();
+}
+
 // Says what the plan has for a worker, unless memory that it takes its tensors from was replaced in this round.
 void KeptMemories::hand_plan(const Kept& kept, std::size_t local_rank, Handed& handed) {
   const bool has_own = is_sharded(kept.slots[local_rank]);
-  std::vector<int> sources = kept.plan.parts;
-  if (has_own) {
-    const auto parts = static_cast<std::size_t>(facts_of(kept.slots[local_rank].memory->header()).shadow_parts);
-    sources.resize(std::min(parts, kept.slots.size()));
-    std::iota(sources.begin(), sources.end(), 0);
-  } else if (kept.plan.source >= 0) {
-    sources.push_back(kept.plan.source);
-  }
+  std::vector<int> sources = has_own ? holders_of_parts(kept) : kept.plan.parts;
+  if (!has_own && kept.plan.source >= 0) sources.push_back(kept.plan.source);
   for (int& source : sources) {
     const Slot& slot = kept.slots[static_cast<std::size_t>(source)];
     if (!slot.memory || slot.is_new) return;

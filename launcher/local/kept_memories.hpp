@@ -33,7 +33,7 @@ class KeptMemories {
     int own = -1;     // descriptor of its memory
     int source = -1;  // descriptor of memory whose tensors it takes first, for reading; -1: it takes none
     // Descriptors of the memories that have the parts of the shadow, for reading; it takes its tensors from them first.
-    // Where ranks have tensors of their own, it gets those of all workers here, and all ranks decide what to take.
+    // Where ranks have tensors of their own, it gets all of them with each plan, and the ranks decide what to take.
     std::vector<int> parts = {};
     bool is_new = false;
     bool must_wait = false;  // no other worker is through with the update yet: ask again. Nothing else is set then.
@@ -92,6 +92,7 @@ class KeptMemories {
   static bool is_torn(const Slot& slot);
   static void hand_plan(const Kept& kept, std::size_t local_rank, Handed& handed);
   static bool is_sharded(const Slot& slot);
+  static std::vector<int> holders_of_parts(const Kept& kept);
   Handed hand_to_successor(const Kept& kept, const Slot& slot) const;
   std::string why_not(int local_rank, const std::string& name, std::int64_t bytes) const;
   std::string why_no_room(std::size_t bytes) const;

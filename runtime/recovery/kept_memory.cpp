@@ -120,8 +120,10 @@ FoundMemory KeptMemory::found_memory() const {
     return found;
   }
   if (parts_.empty()) return found;
-  found.first_offered = parts_.front().rank;
-  found.last_offered = parts_.back().rank;
+  const auto [first, last] =
+      std::minmax_element(parts_.begin(), parts_.end(), [](const auto& a, const auto& b) { return a.rank < b.rank; });
+  found.first_offered = first->rank;
+  found.last_offered = last->rank;
   const auto is_of_step = [&](const rendezvous::KeptFacts& part) { return part.shadow == parts_.front().shadow; };
   const bool is_whole = parts_.size() == shadow_.parts && std::all_of(parts_.begin(), parts_.end(), is_of_step);
   if (is_whole) found.offered_step = parts_.front().shadow;

@@ -12,6 +12,8 @@ from typing import Any, List, Tuple
 
 import torch
 
+from ddprun.recovery._shards import is_distributed
+
 _SIZE = struct.Struct("=q")
 _LINE = 64
 
@@ -40,7 +42,7 @@ class _Pickler(pickle.Pickler):
     def reducer_override(self, obj: Any) -> Any:
         if not isinstance(obj, torch.Tensor) or not is_plain(obj):
             return NotImplemented
-        if any(base.__name__ == "DTensor" for base in type(obj).__mro__):
+        if is_distributed(obj):
             raise ValueError("ddprun.keep: a DTensor cannot be copied at each step; give its to_local() in `extra`")
         self.tensors.append(obj)
         return _tensor, (obj.dtype, tuple(obj.shape))

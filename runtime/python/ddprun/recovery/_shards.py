@@ -132,12 +132,17 @@ class Parts:
 
 def is_zero(optimizer: Optimizer) -> bool:
     """Returns whether it is PyTorch's ZeroRedundancyOptimizer."""
-    return any(base.__name__ == "ZeroRedundancyOptimizer" for base in type(optimizer).__mro__)
+    return _is_a("ZeroRedundancyOptimizer", optimizer)
 
 
 def is_distributed(tensor: torch.Tensor) -> bool:
     """Returns whether it is a DTensor."""
-    return any(base.__name__ == "DTensor" for base in type(tensor).__mro__)
+    return _is_a("DTensor", tensor)
+
+
+def _is_a(name: str, one: Any) -> bool:
+    """Returns whether it is of a class with this name, whose module need not be loaded."""
+    return any(base.__name__ == name for base in type(one).__mro__)
 
 
 def local_of(tensor: torch.Tensor) -> torch.Tensor:
@@ -148,10 +153,9 @@ def local_of(tensor: torch.Tensor) -> torch.Tensor:
 
 def like(parameter: torch.Tensor, local: torch.Tensor) -> torch.Tensor:
     """Returns a DTensor with this local tensor that is spread over ranks as the parameter is."""
-    from torch.distributed.tensor import DTensor
-
     shared: Any = parameter
-    made: torch.Tensor = DTensor.from_local(
+    its_class: Any = next(base for base in type(parameter).__mro__ if base.__name__ == "DTensor")
+    made: torch.Tensor = its_class.from_local(
         local, shared.device_mesh, shared.placements, run_check=False, shape=shared.shape, stride=shared.stride()
     )
     return made
@@ -177,8 +181,9 @@ def _parts_of(parameters: "Dict[str, torch.Tensor]") -> "Dict[str, Part]":
         if number in flat:
             parts[name] = _FlatPart(parameter, flat[number])
         elif number in views:
-            handle = views[number]
-            parts[f"flat parameter {handles.index(handle)}"] = _FlatPart(handle.flat_param, handle)
+            handle = views[number]  # of several parameters
+            if not any(part.parameter is handle.flat_param for part in parts.values()):
+                parts[f"the flat parameter with {name}"] = _FlatPart(handle.flat_param, handle)
         elif number in fsdp:
             parts[name] = _FullyShardedPart(parameter, fsdp[number])
         elif is_distributed(parameter):
@@ -202,6 +207,6 @@ _FSDP2 = [
 
 
 def _objects(classes: "Iterable[Tuple[str, str]]") -> List[Any]:
-    """Returns the objects of these classes, in the order in which they were made, if the program uses them."""
+    """Returns the objects of these classes, in any order, if the program uses them."""
     loaded = tuple({getattr(sys.modules[module], name) for module, name in classes if module in sys.modules})
     return [one for one in gc.get_objects() if issubclass(type(one), loaded)] if loaded else []
