@@ -52,7 +52,8 @@ class KeptMemories {
   // Decides what the new process does; the one before it must be reaped. Returns a sentence for the log.
   std::string begin_succession(int local_rank);
 
-  // Returns whether the worker is within an update of its tensors, which it had better get through before it is stopped.
+  // Returns whether the worker is within an update of its tensors, which it had better get through before it is
+  // stopped.
   bool is_updating(int local_rank) const;
 
   // Returns the bytes that are kept for all workers together.

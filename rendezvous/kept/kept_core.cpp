@@ -136,22 +136,25 @@ bool has_own_after(const KeptFacts& worker, std::int64_t step) {
   return is_whole_after(worker, step) || (has_shadow && (worker.begun == step || worker.begun == step + 1));
 }
 
-// Returns what keeps a worker from going on after update `newest`, and what of its own is not there for going back.
+// Returns why not all ranks can go on after update `newest`, nor go back before it.
 std::string why_no_own(const Workers& workers, std::int64_t newest) {
-  std::string behind;
-  for (const KeptFacts& worker : workers) {
-    if (is_whole_after(worker, newest)) continue;
-    behind = rank_of(worker) + (worker.begun == newest ? " was within update " : " had not begun update ") +
-             std::to_string(newest);
-    if (!has_own_after(worker, newest - 1)) break;
+  const auto lacks_own = [&](const KeptFacts& worker) { return !has_own_after(worker, newest - 1); };
+  const auto is_whole = [&](const KeptFacts& worker) { return is_whole_after(worker, newest); };
+  const auto hint = [](const KeptFacts& worker) {
+    return worker.shadow_parts == 0 ? " (--keep-memory=shadow would have a copy)"
+                                    : ", and its shadow is of another step";
+  };
+  const std::string update = " update " + std::to_string(newest);
+  const auto torn = std::find_if(workers.begin(), workers.end(),
+                                 [&](const KeptFacts& worker) { return lacks_own(worker) && !is_whole(worker); });
+  if (torn != workers.end()) {
+    return rank_of(*torn) + " was within" + update + ", and no other rank has its own tensors" + hint(*torn);
   }
-  for (const KeptFacts& worker : workers) {
-    if (has_own_after(worker, newest - 1)) continue;
-    return behind + ", and " + rank_of(worker) + " has no copy of its own tensors of step " +
-           std::to_string(newest - 1) + ", which no other rank has" +
-           (worker.shadow_parts == 0 ? " (--keep-memory=shadow would have one)" : "");
-  }
-  return behind + ", and there is no step before it";
+  const auto through = std::find_if(workers.begin(), workers.end(), lacks_own);
+  const auto behind = std::find_if_not(workers.begin(), workers.end(), is_whole);
+  if (through == workers.end() || behind == workers.end()) return "the ranks' tensors are of no step";
+  return rank_of(*behind) + " was not through with" + update + ", and " + rank_of(*through) +
+         ", which was, has no copy of its own tensors from before it" + hint(*through);
 }
 
 // Has all go on after a step after which each worker's own tensors are there.
@@ -168,8 +171,8 @@ KeptPlan go_back_with_own(const Workers& workers, std::int64_t step) {
     plan.copies.push_back(!is_whole);
     if (!is_whole) takers += (takers.empty() ? "" : ", ") + rank_of(workers[i]);
   }
-  plan.reason = "every rank goes on after step " + std::to_string(step) + "; tensors that no other rank has come from " +
-                "its shadow on " + takers;
+  plan.reason = "every rank goes on after step " + std::to_string(step) + "; tensors that no other rank has are " +
+                "taken from the shadow by " + takers;
   const KeptFacts& first = workers.front();
   if (plan.source >= 0 || first.tensor_bytes == 0) return plan;
   for (std::int64_t part = 0; part < first.shadow_parts; ++part) {

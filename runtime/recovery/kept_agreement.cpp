@@ -44,7 +44,8 @@ KeptPlan plan_for(const std::vector<FoundMemory>& found, bool is_sharded) {
     if (its.layout != found[0].layout || its.bytes != found[0].bytes || its.record_bytes != found[0].record_bytes)
       return not_used("rank " + std::to_string(rank) + " keeps other tensors than rank 0");
     if (its.memory.is_there && its.memory.is_sharded != is_sharded)
-      return not_used("ranks had " + std::string(is_sharded ? "no" : "some") + " tensors of their own when it was kept");
+      return not_used("ranks had " + std::string(is_sharded ? "no" : "some") +
+                      " tensors of their own when it was kept");
     memories.push_back(its.memory);
   }
   return rendezvous::plan_recovery_of_job(memories);
@@ -60,7 +61,8 @@ bool KeptAgreement::fills_any() const { return any(plan.fills); }
 KeptAgreement agree_on_kept(ProcessGroup& world, const FoundMemory& own) {
   const std::vector<FoundMemory> found = exchange(world, own);
   KeptAgreement agreement;
-  agreement.is_sharded = std::any_of(found.begin(), found.end(), [](const FoundMemory& its) { return its.own_bytes > 0; });
+  agreement.is_sharded =
+      std::any_of(found.begin(), found.end(), [](const FoundMemory& its) { return its.own_bytes > 0; });
   agreement.plan = plan_for(found, agreement.is_sharded);
   const KeptPlan& plan = agreement.plan;
   const auto give_up = [&](std::string why) {

@@ -18,7 +18,7 @@ struct FoundMemory {
   // The step of the tensors that the agent offers this rank, in another rank's memory or in the shadow's parts.
   std::int64_t offered_step = rendezvous::kNoStep;
   std::int64_t first_offered = 0, last_offered = -1;  // ranks whose memory the agent offers besides
-  rendezvous::KeptFacts memory = {};  // is_there: the memory is of this layout
+  rendezvous::KeptFacts memory = {};                  // is_there: the memory is of this layout
 };
 
 struct KeptAgreement {

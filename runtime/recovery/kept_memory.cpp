@@ -50,10 +50,11 @@ KeptMemory::Options checked(KeptMemory::Options options) {
 // Says what the user should know from the start.
 void warn_of_shards(const ProcessGroup& world, const std::string& name) {
   if (world.rank() != 0) return;
-  std::fprintf(stderr,
-               "libddp: kept memory \"%s\": ranks have tensors that no other rank has. If one is killed while an update "
-               "is under way, the job starts from its checkpoint (ddprun --keep-memory=shadow keeps a copy of them)\n",
-               name.c_str());
+  std::fprintf(
+      stderr,
+      "libddp: kept memory \"%s\": ranks have tensors that no other rank has. If one is killed while an update "
+      "is under way, the job starts from its checkpoint (ddprun --keep-memory=shadow keeps a copy of them)\n",
+      name.c_str());
 }
 
 }  // namespace
@@ -106,9 +107,8 @@ KeptMemory::KeptMemory(ProcessGroup& world, Options options)
 bool KeptMemory::has_own_memory() const {
   const KeptHeader& h = header();
   return offer_.outlives_process && h.version == rendezvous::kKeptVersion && h.layout == options_.layout &&
-         h.tensor_bytes == shared_bytes() && h.own_bytes == options_.own_bytes &&
-         h.own_layout == options_.own_layout && h.record_bytes == record_bytes(options_.record) &&
-         h.shadow_part == static_cast<std::int64_t>(shadow_.part) &&
+         h.tensor_bytes == shared_bytes() && h.own_bytes == options_.own_bytes && h.own_layout == options_.own_layout &&
+         h.record_bytes == record_bytes(options_.record) && h.shadow_part == static_cast<std::int64_t>(shadow_.part) &&
          h.shadow_parts == static_cast<std::int64_t>(shadow_.parts);
 }
 
@@ -239,10 +239,11 @@ void KeptMemory::take_offered(const rendezvous::KeptPlan& plan) {
   for (std::size_t i = 0; i < parts_.size() && !is_in_parts; ++i) {
     if (parts_[i].rank != plan.source) continue;
     const rendezvous::KeptPlaces its(shared_bytes(), record_bytes(options_.record), shadow_.parts, parts_[i].own_bytes);
-    recovered_ += ", with the tensors of another rank";
+    recovered_ += ", and all others of another rank";
     return read_kept(offer_.parts[i].get(), static_cast<std::byte*>(tensors()), shared_bytes(), its.tensors);
   }
-  take_tensors();
+  recovered_ += ", and all others put together from it";
+  put_together(offer_.memory.at(0), places_, offer_.parts);
 }
 
 // Marks that the tensors are whole. Nothing said so while they were replaced.

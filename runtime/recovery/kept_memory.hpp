@@ -31,10 +31,10 @@ class KeptMemory {
  public:
   struct Options {
     std::string name;
-    std::size_t bytes = 0;         // size of the tensors
-    std::uint64_t layout = 0;      // any number that says how the bytes are used
-    std::size_t own_bytes = 0;     // of these, the first ones, which are this rank's own
-    std::uint64_t own_layout = 0;  // any number that says how those are used
+    std::size_t bytes = 0;           // size of the tensors
+    std::uint64_t layout = 0;        // any number that says how the bytes are used
+    std::size_t own_bytes = 0;       // of these, the first ones, which are this rank's own
+    std::uint64_t own_layout = 0;    // any number that says how those are used
     std::vector<ddp_buffer> record;  // this rank's memory that a step needs: copied at marks, and back in a successor
   };
 

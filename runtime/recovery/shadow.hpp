@@ -32,7 +32,6 @@ struct Shadow {
 void put_together(std::byte* memory, const rendezvous::KeptPlaces& places,
                   const std::vector<rendezvous::Descriptor>& parts);
 
-
 // Fills the rank's own tensors from its shadow.
 void put_back_own(std::byte* memory, const rendezvous::KeptPlaces& places);
 

@@ -18,7 +18,8 @@ inline int deaths_asked_for() {
 }
 
 // Returns the command of a job with these arguments of kept_worker.
-inline Words job_of(int workers, const Words& verbs, const Words& options = {"--keep-memory", "--max-restarts=100000"}) {
+inline Words job_of(int workers, const Words& verbs,
+                    const Words& options = {"--keep-memory", "--max-restarts=100000"}) {
   Words words = {DDPRUN_BINARY, "--nproc-per-node=" + std::to_string(workers), "--rdzv-id=kept"};
   words = words + options;
   words.emplace_back(KEPT_WORKER_BINARY);

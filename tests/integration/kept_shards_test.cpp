@@ -30,7 +30,6 @@ TEST_CASE("kept shards: with a shadow, a rank that dies at any place of a step c
     CHECK(count(result.err, "restart 1 of") == 1);
     CHECK(count(result.err, "every rank ") == 1);
     CHECK(count(result.err, "taken its place") == 0);
-    CHECK(count(result.out, "tensors from the shadow") == count(result.out, "with its own tensors from the shadow"));
     if (place > 0 && place < 4) CHECK(count(result.err, "every rank goes on after step 2; tensors that no other") == 1);
   }
 }
@@ -44,11 +43,11 @@ TEST_CASE("kept shards: without a shadow, a rank that dies within its update sen
   const Result lost = finish(torn);
   CAPTURE(by, lost.err, lost.out);
   CHECK(lost.code == 0);
-  CHECK(ends_of(lost.out) == expected);  // from the start
+  CHECK(ends_of(lost.out) == expected);                                               // from the start
   CHECK(count(lost.err, "(ddprun --keep-memory=shadow keeps a copy of them)") == 2);  // in each round, from one rank
   CHECK_THAT(lost.err, Contains("not used, so that the program starts from its checkpoint: rank ") &&
-                           Contains("within update 3") && Contains("of its own tensors of step 2, which no other rank has "
-                                                                   "(--keep-memory=shadow would have one)"));
+                           Contains("was within update 3, and no other rank has its own tensors "
+                                    "(--keep-memory=shadow would have a copy)"));
 
   Process whole(job_of(2, verbs + Words{"together=1", "die=0:3:6", "die=1:3:6"}));
   const Result result = finish(whole);
@@ -64,7 +63,7 @@ TEST_CASE("kept shards: a job that dies again and again ends with the same bits"
   const std::string by = GENERATE("shards", "zero"), together = GENERATE("0", "1");
   const std::string backend = by == "shards" && together == "0" ? "gloo" : "ddp";
   CAPTURE(seed, by, together);
-  const Words verbs = {"steps=" + std::to_string(deaths * 4 + 10), "by=" + by, "backend=" + backend, "numbers=20000"};
+  const Words verbs = {"steps=" + std::to_string(deaths * 5 + 10), "by=" + by, "backend=" + backend, "numbers=20000"};
   const Words expected = undisturbed(4, verbs);
   Process::Options patient;
   patient.deadline = kDeadline + std::chrono::seconds(2 * deaths);

@@ -66,8 +66,8 @@ Buffer part_of_record(T& object) {
 /// ranks must have equal parameters. One thread at a time.
 ///
 /// With ZeroRedundancyOptimizer the parameters are equal on all ranks, and each rank's part of the state is its own.
-/// `ddprun --keep-memory=shadow` keeps a copy of that. Without, a rank that is killed while an update is under way sends
-/// all to the checkpoint; libddp says so on stderr. Such a job is restarted as a whole.
+/// `ddprun --keep-memory=shadow` keeps a copy of that. Without, a rank that is killed while an update is under way
+/// sends all to the checkpoint; libddp says so on stderr. Such a job is restarted as a whole.
 class Kept {
  public:
   /// Keeps nothing: step() counts its calls.

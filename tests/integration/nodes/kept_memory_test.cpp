@@ -104,7 +104,8 @@ TEST_CASE("nodes kept memory: a worker that dies with tensors of its own has all
     CAPTURE(by, place, job.err, job.out);
     CHECK(ends_of(job.out) == expected);
     CHECK(count(job.out, ": goes on after step") + count(job.out, ": does step 3 again") == 4);
-    if (place > 0 && place < 4) CHECK(count(job.out, "goes on after step 2, with its own tensors from the shadow") >= 1);
+    if (place > 0 && place < 4)
+      CHECK(count(job.out, "goes on after step 2, with its own tensors from the shadow") >= 1);
   }
   CHECK(hosts.all_gone());
 }
@@ -125,6 +126,7 @@ TEST_CASE("nodes kept memory: a lost host takes the tensors of its own with it, 
   const Ended job = end_of(node0, replacement);
   CAPTURE(job.err, job.out);
   CHECK(ends_of(job.out) == expected);
-  CHECK(count(job.out, "what was found is not used: rank 2, rank 3 has kept nothing, and no other rank has its own") == 2);
+  CHECK(count(job.out, "what was found is not used: rank 2, rank 3 has kept nothing, and no other rank has its own") ==
+        2);
   CHECK(hosts.all_gone());
 }

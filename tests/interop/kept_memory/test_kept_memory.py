@@ -63,8 +63,8 @@ def lost():
                    options=("--preload", "torch", "--keep-memory", "--max-restarts", 3))
     assert ends(out) == expected, f"seed {seed}: not {expected}\n{out}\n{err}"
     assert "ranks have tensors that no other rank has" in err, err
-    assert re.search(r"not used, so that the program starts from its checkpoint: .* of its own tensors of step \d+, "
-                     r"which no other rank has \(--keep-memory=shadow would have one\)", err), err
+    assert re.search(r"not used, so that the program starts from its checkpoint: rank \d was within update \d+, and no "
+                     r"other rank has its own tensors \(--keep-memory=shadow would have a copy\)", err), err
     print("lost: without a shadow it starts from the checkpoint, and says why")
 
 

@@ -148,10 +148,10 @@ TEST_CASE("kept memories: workers with tensors of their own get the memory of al
       worker->header().is_sharded = 1;
       worker->header().own_bytes = static_cast<std::uint64_t>(worker->header().rank);  // not equal
     }
-    CHECK_FALSE(memories.is_updating(1));        // it goes back anyway
+    CHECK_FALSE(memories.is_updating(1));       // it goes back anyway
     CHECK_FALSE(memories.may_be_succeeded(0));  // the job is restarted as a whole
   }
-  CHECK_THAT(memories.begin_round(0, 2).at(0), Contains("come from its shadow on rank 1"));
+  CHECK_THAT(memories.begin_round(0, 2).at(0), Contains("are taken from the shadow by rank 1"));
   const KeptMemories::Handed zero = handed(memories, 0), one = handed(memories, 1);
   for (const KeptMemories::Handed& handed : {zero, one}) {
     CHECK(handed.go_on == GoOn::AfterStep);

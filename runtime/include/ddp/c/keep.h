@@ -39,10 +39,10 @@ extern "C" {
  * this the training must be data parallel: after an update all ranks have equal tensors, and no rank begins an update
  * before all ranks have contributed their gradients.
  *
- * Tensors that differ between ranks, such as the shards of an optimizer's state, lie at the beginning of the memory, and
- * ddp_keep_options.own_bytes says how many bytes they have. No other rank can replace them. With
- * `ddprun --keep-memory=shadow` each rank keeps a copy of its own, and all ranks go back to the step before where one
- * was killed within its update. Without, the job then starts from its checkpoint.
+ * Tensors that differ between ranks, such as the shards of an optimizer's state, lie at the beginning of the memory,
+ * and ddp_keep_options.own_bytes says how many bytes they have. No other rank can replace them. With `ddprun
+ * --keep-memory=shadow` each rank keeps a copy of its own, and all ranks go back to the step before where one was
+ * killed within its update. Without, the job then starts from its checkpoint.
  * @{
  */
 
