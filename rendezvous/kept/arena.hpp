@@ -57,7 +57,7 @@ struct alignas(kKeptPage) KeptHeader {
   std::array<KeptPosition, 2> positions;                // in two places, as records are
   std::int64_t shadow_part, shadow_parts;               // number of this worker's part, from 0; no parts: no shadow
   KeptMark shadow;                                      // the step after which the part was copied; kNoStep: none
-  std::uint64_t own_layout, own_bytes;                  // of this rank's own tensors
+  std::uint64_t own_layout, own_bytes;                  // what only this rank has
   std::int64_t is_sharded;                              // 1: a rank of the job has tensors of its own
 };
 static_assert(sizeof(KeptHeader) == kKeptPage);

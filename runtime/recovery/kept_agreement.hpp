@@ -13,8 +13,8 @@ namespace ddp::runtime {
 
 // What one rank wants to keep, and what it has found.
 struct FoundMemory {
-  std::uint64_t layout = 0, bytes = 0, record_bytes = 0;  // of what is equal on all ranks
-  std::uint64_t own_bytes = 0;                            // of what is this rank's own
+  std::uint64_t layout = 0, bytes = 0, record_bytes = 0;  // what is equal on all ranks
+  std::uint64_t own_bytes = 0;                            // what only this rank has
   // The step of the tensors that the agent offers this rank, in another rank's memory or in the shadow's parts.
   std::int64_t offered_step = rendezvous::kNoStep;
   std::int64_t first_offered = 0, last_offered = -1;  // ranks whose memory the agent offers besides

@@ -33,7 +33,7 @@ class KeptMemory {
     std::string name;
     std::size_t bytes = 0;           // size of the tensors
     std::uint64_t layout = 0;        // any number that says how the bytes are used
-    std::size_t own_bytes = 0;       // of these, the first ones, which are this rank's own
+    std::size_t own_bytes = 0;       // the first bytes, which only this rank has
     std::uint64_t own_layout = 0;    // any number that says how those are used
     std::vector<ddp_buffer> record;  // this rank's memory that a step needs: copied at marks, and back in a successor
   };

@@ -97,7 +97,8 @@ void declare(Declaration& d, GivenOptions& given) {
        "Keep memory of workers that ask for it (ddp::Kept of libddp) while the job runs. After a restart the new "
        "processes find their model and its optimizer's state there and go on after the last complete step. With "
        "=shadow each of a node's N workers also keeps 1/N of a copy, and a whole one of what no other rank has (ZeRO, "
-       "FSDP), so that no step is lost if all are killed within one update. The memory is freed with the job, however it ends. DDPRUN_KEEP_MEMORY holds the default.")
+       "FSDP), so that no step is lost if all are killed within one update. The memory is freed with the job, however "
+       "it ends. DDPRUN_KEEP_MEMORY holds the default.")
       .check([](const std::string& text) {
         return text == "shadow" || flag_value(text) ? "" : "give shadow or nothing, not '" + text + "'";
       })

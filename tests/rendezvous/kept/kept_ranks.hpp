@@ -56,7 +56,7 @@ inline KeptFacts with_own(KeptFacts facts) {
   return facts;
 }
 
-// The same, with its part of the shadow, and one of its own tensors, after a step.
+// The worker in such a job with its part of the shadow, and one of its own tensors, after a step.
 inline KeptFacts with_own(const KeptFacts& facts, std::int64_t shadow) { return with_own(with_part(facts, shadow)); }
 
 inline KeptPlan plan_of(const std::vector<KeptFacts>& workers) {

@@ -36,8 +36,8 @@ class Layout(NamedTuple):
 
     of: str  # what identity_of() has returned
     places: List[Place]
-    own_end: int  # of the tensors of this rank alone; 0: all are equal on all ranks
-    parameters: Tuple[int, int]  # of either kind: from which byte to which
+    own_end: int  # where the tensors that only this rank has end; 0: all are equal on all ranks
+    parameters: Tuple[int, int]  # the bytes between which all parameters lie
     end: int
     values: int  # bytes for what the state has besides tensors
     groups: int  # bytes for the settings of the groups

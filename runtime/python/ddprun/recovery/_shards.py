@@ -181,7 +181,7 @@ def _parts_of(parameters: "Dict[str, torch.Tensor]") -> "Dict[str, Part]":
         if number in flat:
             parts[name] = _FlatPart(parameter, flat[number])
         elif number in views:
-            handle = views[number]  # of several parameters
+            handle = views[number]  # several parameters have one
             if not any(part.parameter is handle.flat_param for part in parts.values()):
                 parts[f"the flat parameter with {name}"] = _FlatPart(handle.flat_param, handle)
         elif number in fsdp:
