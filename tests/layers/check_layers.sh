@@ -48,6 +48,7 @@ only rendezvous coordinator  base net store link
 
 only launcher text
 only launcher placement
+only launcher platform
 only launcher config         text placement
 only launcher process
 only launcher report         text config
