@@ -93,7 +93,7 @@ int run(const ddp::apps::Launch& launch) {
   };
   return ddp::launcher::run_guarded(
       agent, launch.config.workers, ctrl_z_ends_job ? OnTerminalStop::GoOn : OnTerminalStop::Stop,
-      [&](const std::string& how) { farewell.send("its agent " + how, launch.config.secret); });
+      [&](const std::string& how) { farewell.send("its agent " + how, launch.config); });
 }
 
 // Becomes the program that starts ddprun on all nodes. Returns the exit code if it cannot.

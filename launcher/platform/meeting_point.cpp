@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "launcher/platform/rows.hpp"
 #include "rendezvous/base/descriptor.hpp"
 #include "rendezvous/base/error.hpp"
 #include "rendezvous/base/text.hpp"
@@ -63,13 +64,17 @@ void forget_starter() {
 
 MeetingPoint meeting_point(rendezvous::KeyValueStore store, int node_rank) {
   std::string own;
-  if (node_rank == 0) own = own_reachable_address() + ":" + std::to_string(reserve_port());
+  if (node_rank == 0) {
+    own =
+        own_reachable_address() + "," + std::to_string(reserve_port()) + "," + digits_of(rendezvous::Secret::random());
+  }
   const std::string found = rendezvous::exchange(store, node_rank, own, kTimeout);
   forget_starter();
-  const auto colon = found.rfind(':');
-  const auto port = rendezvous::parse_number<std::uint16_t>(colon == std::string::npos ? "" : found.substr(colon + 1));
-  if (!port) throw Error(ErrorCode::Corrupt, "node rank 0 says \"" + found + "\", which is no address");
-  return {found.substr(0, colon), *port};
+  const std::vector<std::string> words = words_of(found, ",");
+  const auto port = words.size() == 3 ? rendezvous::parse_number<std::uint16_t>(words[1]) : std::nullopt;
+  const auto secret = words.size() == 3 ? rendezvous::secret_of(words[2]) : std::nullopt;
+  if (!port || !secret) throw Error(ErrorCode::Corrupt, "node rank 0 runs another version of ddprun");
+  return {words[0], *port, secret};
 }
 
 }  // namespace ddp::launcher

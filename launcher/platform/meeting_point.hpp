@@ -4,8 +4,10 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
+#include "rendezvous/link/secret.hpp"
 #include "rendezvous/process_manager/exchange.hpp"
 
 namespace ddp::launcher {
@@ -13,6 +15,7 @@ namespace ddp::launcher {
 struct MeetingPoint {
   std::string host;  // numeric
   std::uint16_t port = 0;
+  std::optional<rendezvous::Secret> secret = {};  // a new one, which only processes of this starter know
 };
 
 // Returns where node rank 0 can be reached. There the port is this process's until it ends, so that

@@ -231,6 +231,7 @@ launcher::LaunchConfig to_config(const GivenOptions& given, const FromPlatform& 
   config.timer_file = timer_file();
   config.any_user = given.any_user;
   config.secret = given.secret;
+  config.agreed_secret = platform.secret;
   const char* secret_file = getenv(rendezvous::contract::kSecretFile);
   const bool has_secret = given.secret == "auto" ? secret_file && *secret_file != '\0' : given.secret != "none";
   if (has_secret && config.job.max_nodes == 1) {

@@ -127,6 +127,7 @@ void meet_by_starter(NodeOptions& options, const PlatformJob& job, const launche
   } catch (const rendezvous::Error& error) {
     throw UsageError(nowhere_to_meet(job) + error.what() + "; " + kSetAddress);
   }
+  taken.secret = point.secret;
   const std::string port = std::to_string(point.port);
   if (options.rdzv_backend == "static") {
     options.master_addr = point.host;
@@ -160,7 +161,8 @@ FromPlatform fill_from_platform(NodeOptions& options, const launcher::Surroundin
   const bool says_count = options.nnodes.has_value();
   if (job) {
     if (!says_count && !job->refusal.empty()) throw UsageError(job->refusal);
-    if (!says_count && !job->start_on_all.empty()) return {job->platform, "", {}, job->start_on_all};
+    if (!says_count && !job->start_on_all.empty())
+      return {.platform = job->platform, .start_on_all = job->start_on_all};
     // A rank of a job whose number of nodes nobody knows means nothing.
     if (says_count || job->nodes) taken = Filler(options, *job).fill();
   }

@@ -12,10 +12,11 @@
 namespace ddp::apps {
 
 struct FromPlatform {
-  std::string platform = {};                   // whose words were taken; empty: nobody's
-  std::string options = {};                    // the options that mean the same: " --nnodes 2 --node-rank 1"
-  std::optional<int> workers = {};             // GPUs of this node; only where --nnodes was taken too
-  std::vector<std::string> start_on_all = {};  // not empty: ddprun must be started on all nodes by this command
+  std::string platform = {};                      // whose words were taken; empty: nobody's
+  std::string options = {};                       // the options that mean the same: " --nnodes 2 --node-rank 1"
+  std::optional<rendezvous::Secret> secret = {};  // of all nodes that one mpirun has started
+  std::optional<int> workers = {};                // GPUs of this node; only where --nnodes was taken too
+  std::vector<std::string> start_on_all = {};     // not empty: ddprun must be started on all nodes by this command
 };
 
 // Throws UsageError if the platform has started several ddprun that nothing makes one job, if it does not say where the
