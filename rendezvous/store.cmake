@@ -21,6 +21,7 @@ add_library(ddprun_store STATIC
   slurm_lists.cpp
   job_ports.cpp
   process_manager/exchange.cpp
+  process_manager/meeting_point.cpp
   process_manager/pmi_client.cpp
   process_manager/pmix_client.cpp
   slurm_step.cpp

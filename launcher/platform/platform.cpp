@@ -49,7 +49,7 @@ Surroundings own_surroundings() {
                 return std::string(std::istreambuf_iterator<char>(file), {});
               },
           .host = rendezvous::host_name(),
-          .meeting_point = meeting_point};
+          .agree_by_starter = agree_by_starter};
 }
 
 bool is_within_worker(const Surroundings& here) { return !here.variable(rendezvous::contract::kRunId).empty(); }

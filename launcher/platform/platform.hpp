@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "launcher/platform/meeting_point.hpp"
+#include "launcher/platform/starter.hpp"
 
 namespace ddp::launcher {
 
@@ -19,7 +19,7 @@ struct Surroundings {
   std::function<std::string(const char* name)> variable;     // the value of a variable; empty if it is not set
   std::function<std::string(const std::string& path)> file;  // the content of a file; empty if it cannot be read
   std::string host;                                          // this machine's name
-  std::function<MeetingPoint(rendezvous::KeyValueStore, int node_rank)> meeting_point = {};  // see there
+  std::function<Agreement(rendezvous::KeyValueStore, int node_rank)> agree_by_starter = {};  // see there
 };
 
 // Returns the surroundings of this process.

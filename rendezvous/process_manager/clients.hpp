@@ -6,6 +6,8 @@
 
 namespace ddp::rendezvous {
 
+inline constexpr char kExchangeKey[] = "ddp-exchange";
+
 // Return `text` of rank 0. Throw Error with the reason.
 std::string exchange_by_pmi(int rank, const std::string& text);
 std::string exchange_by_pmix(int rank, const std::string& text);

@@ -23,8 +23,6 @@
 namespace ddp::rendezvous {
 namespace {
 
-constexpr char kKey[] = "ddp-exchange";
-
 class PmiClient {
  public:
   PmiClient() {
@@ -82,7 +80,7 @@ std::string exchange_by_pmi(int rank, const std::string& text) {
   PmiClient starter;
   starter.ask("init pmi_version=1 pmi_subversion=1", "response_to_init");
   const std::string name = starter.ask("get_my_kvsname", "my_kvsname", "kvsname");
-  const std::string place = " kvsname=" + name + " key=" + kKey;
+  const std::string place = " kvsname=" + name + " key=" + kExchangeKey;
   if (rank == 0) starter.ask("put" + place + " value=" + text, "put_result");
   starter.ask("barrier_in", "barrier_out");
   const std::string found = starter.ask("get" + place, "get_result", "value");

@@ -4,15 +4,13 @@
 #include <dlfcn.h>
 
 #include <cstdint>
-#include <cstring>
+#include <cstdlib>
 
 #include "rendezvous/base/error.hpp"
 #include "rendezvous/process_manager/clients.hpp"
 
 namespace ddp::rendezvous {
 namespace {
-
-constexpr char kKey[] = "ddp-exchange";
 
 struct Process {
   char name_space[256];
@@ -61,6 +59,8 @@ using Info = void*;
 }  // namespace
 
 std::string exchange_by_pmix(int rank, const std::string& text) {
+  // Without a server of its own it would make a job of this process alone.
+  if (getenv("PMIX_NAMESPACE") == nullptr) throw Error(ErrorCode::System, "PMIX_NAMESPACE is not set");
   Library pmix;
   Process own = {};
   pmix.call<Process*, Info, std::size_t>("PMIx_Init", &own, nullptr, 0);
@@ -68,14 +68,15 @@ std::string exchange_by_pmix(int rank, const std::string& text) {
     Value value = {};
     value.type = kString;
     value.data.text = text.c_str();
-    pmix.call<std::uint8_t, const char*, Value*>("PMIx_Put", kGlobal, kKey, &value);
+    pmix.call<std::uint8_t, const char*, Value*>("PMIx_Put", kGlobal, kExchangeKey, &value);
     pmix.call<>("PMIx_Commit");
   }
   pmix.call<const Process*, std::size_t, Info, std::size_t>("PMIx_Fence", nullptr, 0, nullptr, 0);
   Process first = own;
   first.rank = 0;
   Value* found = nullptr;
-  pmix.call<const Process*, const char*, Info, std::size_t, Value**>("PMIx_Get", &first, kKey, nullptr, 0, &found);
+  pmix.call<const Process*, const char*, Info, std::size_t, Value**>("PMIx_Get", &first, kExchangeKey, nullptr, 0,
+                                                                     &found);
   if (found == nullptr || found->type != kString) throw Error(ErrorCode::System, "PMIx_Get found no text");
   std::string result = found->data.text;
   // All have what they asked for before the first one leaves.

@@ -42,7 +42,7 @@ only() {
 only rendezvous base
 only rendezvous kept         base
 only rendezvous net          base
-only rendezvous process_manager  base
+only rendezvous process_manager  base net
 only rendezvous store        base net
 only rendezvous link         base net
 only rendezvous coordinator  base net store link

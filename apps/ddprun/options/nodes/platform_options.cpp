@@ -121,13 +121,14 @@ std::string nowhere_to_meet(const PlatformJob& job) {
 // Has the nodes tell each other where node rank 0 is.
 void meet_by_starter(NodeOptions& options, const PlatformJob& job, const launcher::Surroundings& here,
                      FromPlatform& taken) {
-  launcher::MeetingPoint point;
+  launcher::Agreement agreement;
   try {
-    point = here.meeting_point(*job.exchange, *job.node_rank);
+    agreement = here.agree_by_starter(*job.exchange, *job.node_rank);
   } catch (const rendezvous::Error& error) {
     throw UsageError(nowhere_to_meet(job) + error.what() + "; " + kSetAddress);
   }
-  taken.secret = point.secret;
+  taken.secret = agreement.secret;
+  const rendezvous::MeetingPoint& point = agreement.point;
   const std::string port = std::to_string(point.port);
   if (options.rdzv_backend == "static") {
     options.master_addr = point.host;
