@@ -284,6 +284,16 @@ std::optional<std::string> text_to_print(const GivenOptions& given, const Option
          " there\n";
 }
 
+// Slurm binds a task to the CPUs that were asked for it, which is one by default.
+void warn_of_few_cpus(int workers) {
+  const int cpus = usable_cpus();
+  if (workers <= cpus || !getenv("SLURM_STEP_ID")) return;
+  const std::string share = cpus == 1 ? " share 1 CPU" : " share " + std::to_string(cpus) + " CPUs";
+  fprintf(stderr,
+          "ddprun: %d workers%s, since Slurm lets this task use no more; ask for --exclusive or --cpus-per-task=%d\n",
+          workers, share.c_str(), workers);
+}
+
 // Says what the options are that the platform's words mean.
 void log_platform(const FromPlatform& platform) {
   if (platform.platform.empty()) return;
@@ -338,6 +348,7 @@ ParsedOptions parse_options(const std::vector<std::string>& arguments, const Inv
     throw UsageError(std::string("--log-level, --log-format: ") + error.what());
   }
   launch.config = to_config(given, platform, places);
+  warn_of_few_cpus(launch.config.workers);
   launch.config.compatibility = invocation.compatibility;
   launch.config.launcher_pid = getpid();
 
