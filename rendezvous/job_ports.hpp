@@ -13,7 +13,7 @@ namespace ddp::rendezvous {
 // together have different first ports. All lie below those that the kernel assigns, from 32768 on.
 std::vector<std::uint16_t> job_ports(std::uint64_t number);
 
-// The same for an id.
+// Returns eight ports for an id.
 std::vector<std::uint16_t> job_ports(const std::string& id);
 
 }  // namespace ddp::rendezvous

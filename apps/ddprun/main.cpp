@@ -91,9 +91,9 @@ int run(const ddp::apps::Launch& launch) {
       return fail(1, error.what());
     }
   };
-  return ddp::launcher::run_guarded(
-      agent, launch.config.workers, ctrl_z_ends_job ? OnTerminalStop::GoOn : OnTerminalStop::Stop,
-      [&](const std::string& how) { farewell.send("its agent " + how, launch.config); });
+  return ddp::launcher::run_guarded(agent, launch.config.workers,
+                                    ctrl_z_ends_job ? OnTerminalStop::GoOn : OnTerminalStop::Stop,
+                                    [&](const std::string& how) { farewell.send("its agent " + how, launch.config); });
 }
 
 // Becomes the program that starts ddprun on all nodes. Returns the exit code if it cannot.

@@ -28,7 +28,7 @@ Surroundings own_surroundings();
 struct PlatformJob {
   std::string platform;                   // its name, for messages: "SkyPilot"
   std::optional<int> nodes = {};          // more than one; absent: the platform does not say
-  std::optional<int> node_rank = {};      // of this node
+  std::optional<int> node_rank = {};      // the rank of this node
   std::string host = {};                  // name or address of node rank 0; empty: the platform does not say
   std::vector<std::uint16_t> ports = {};  // where node rank 0 may listen; the first that is free counts. Empty: unsaid
   std::optional<int> workers = {};        // GPUs of this node, where the platform counts them

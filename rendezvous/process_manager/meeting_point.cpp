@@ -35,7 +35,7 @@ int reserve_port() {
   return ntohs(any.sin_port);
 }
 
-// Returns an address at which other hosts reach this one: that of its name, unless it leads to loopback.
+// Returns an address at which other hosts reach this one: what its name leads to, unless that is loopback.
 std::string own_reachable_address() {
   const std::string named = own_address_of(host_name());
   if (!named.empty() && !named.starts_with("127.") && named != "::1") return named;

@@ -69,7 +69,7 @@ TEST_CASE("starters: several ddprun on a host are refused with the line to type"
   check_is_refused(kMpich, "mpiexec has started 2 ddprun on this host");
 }
 
-TEST_CASE("starters: a worker's exit code is that of the starter", "[launcher][integration]") {
+TEST_CASE("starters: mpiexec ends with the exit code of the worker that failed", "[launcher][integration]") {
   need(kMpich);
   Process job(one_a_host(kMpich) + ddprun({"--nproc-per-node=1"}, {"meet", "exit=7"}));
   CHECK(job.wait().code == 7);

@@ -50,7 +50,7 @@ const Answers kAnswers = {
 }
 
 struct Talk {
-  std::string result;  // of exchange(), or its error
+  std::string result;  // what exchange() returns, or its error
   std::string lines;   // what the starter was sent
 };
 

@@ -14,7 +14,7 @@ namespace ddp::apps {
 struct FromPlatform {
   std::string platform = {};                      // whose words were taken; empty: nobody's
   std::string options = {};                       // the options that mean the same: " --nnodes 2 --node-rank 1"
-  std::optional<rendezvous::Secret> secret = {};  // of all nodes that one mpirun has started
+  std::optional<rendezvous::Secret> secret = {};  // which all nodes have that one mpirun has started
   std::optional<int> workers = {};                // GPUs of this node; only where --nnodes was taken too
   std::vector<std::string> start_on_all = {};     // not empty: ddprun must be started on all nodes by this command
 };

@@ -71,7 +71,7 @@ std::string refusal(NodeOptions options, const Surroundings& here) {
 namespace {
 
 struct Case {
-  std::string name;  // of a file in recorded/
+  std::string name;  // the name of a file in recorded/
   std::string line;  // what is taken; empty: nothing
   std::string host = "here";
 };
