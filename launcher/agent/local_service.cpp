@@ -172,8 +172,8 @@ AgentSocket::Answer LocalService::answer(rendezvous::DescriptorMessage& request)
   if (ask == "state") return {to_json(view())};
   if (ask == "stacks") return take_stacks();
   if (ask.starts_with("job")) return look(ask == "job" ? "state" : ask.substr(std::min(ask.size(), kOfJob.size())));
-  const std::set<std::string> of_workers = {"page",  "calls", "keep",    "kept", "await",
-                                            "forgo", "group", "arrived", "stay", "quiet", "connections"};
+  const std::set<std::string> of_workers = {"page",  "calls",   "keep", "kept",  "await",      "forgo",
+                                            "group", "arrived", "stay", "quiet", "connections"};
   if (of_workers.count(ask) == 0) return refusal("nothing can be asked by this name: " + ask);
   const auto local_rank = sources_.local_rank_of(text_of(*members, "incarnation"));
   if (!local_rank) return refusal("no worker of this round has this incarnation");

@@ -41,7 +41,7 @@ class LocalService {
     // What workers say about survival.
     std::function<void(int local_rank, bool stays)> stays;
     std::function<void(int local_rank, int round)> quiet;
-    std::function<bool(int local_rank, SocketChoice)> end_when_revoked;  // connections of a worker
+    std::function<bool(int local_rank, SocketChoice)> end_when_revoked;   // connections of a worker
     std::function<rendezvous::Descriptor(const std::string& what)> look;  // at the whole job, see JobLooks
   };
 

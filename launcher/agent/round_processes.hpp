@@ -129,8 +129,8 @@ class RoundProcesses {
     // The process that had this place before, if one was replaced in this round; what it left is killed.
     pid_t pid_before = 0;
     std::string incarnation_before{};
-    std::optional<Spawned> spawned{};   // the process alone; none: it was started with the others
-    std::optional<CallMemory> calls{};  // if it has asked for it
+    std::optional<Spawned> spawned{};           // the process alone; none: it was started with the others
+    std::optional<CallMemory> calls{};          // if it has asked for it
     std::optional<SocketChoice> connections{};  // that end when the round is revoked
 
     bool is_there() const { return pid != 0 && !reaped; }

@@ -29,8 +29,8 @@ struct SocketChoice {
 
 // Returns why this process may not end that one's connections; empty if it may.
 std::string why_not_endable(pid_t pid);
-// Shuts the process's connections that are chosen down, so that whatever waits for one gets an error there. Sockets that
-// listen stay as they are. Returns how many were shut; a process that is gone has none. `pid` is a child of this
+// Shuts the process's connections that are chosen down, so that whatever waits for one gets an error there. Sockets
+// that listen stay as they are. Returns how many were shut; a process that is gone has none. `pid` is a child of this
 // process that is not reaped.
 int end_connections(pid_t pid, const SocketChoice& choice);
 

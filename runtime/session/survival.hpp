@@ -35,8 +35,8 @@ class Survival {
   NextRound await_next_round(const std::string& why);
   // Returns whether ddprun has ended the round that this process is in; waits for that, at most for so long.
   bool await_end(std::chrono::milliseconds timeout) const;
-  // Says which TCP sockets of this process, by their inodes, the agent ends when it ends the round: these, or all others
-  // that are connected then. Returns whether the agent may do so here. Throws rendezvous::Error.
+  // Says which TCP sockets of this process, by their inodes, the agent ends when it ends the round: these, or all
+  // others that are connected then. Returns whether the agent may do so here. Throws rendezvous::Error.
   bool say_connections(const std::string& inodes, bool are_others) const;
 
  private:

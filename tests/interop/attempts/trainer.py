@@ -48,6 +48,7 @@ def meet_fate(place, step=None):
     rank, pid = int(os.environ["RANK"]), os.getpid()
     if rank in named("stop", place, step):
         dist.distributed_c10d._get_default_store().set("stops", str(pid))
+        print(f"rank {rank} stops at step {step}", flush=True)
         os.kill(pid, signal.SIGSTOP)
     if rank not in named("die", place, step):
         return

@@ -8,6 +8,7 @@ round, in which other processes have the places of those that died. All that is 
 What is done again after a loss is the step under way. Its start is in memory (_training.py).
 """
 import os
+import time
 import warnings
 from datetime import timedelta
 from typing import Any, Iterable, Iterator, Optional, Sequence
@@ -25,6 +26,7 @@ from ddprun.recovery._wrappers import Wrappers
 _BACKENDS = ("ddp", "gloo")
 _ENDED_WITHIN = 10.0  # seconds for ddprun to end a round in which an operation has failed
 _CONNECTED_WITHIN = timedelta(seconds=20)  # for Gloo to connect ranks that are all there
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.002, 0.05  # seconds between looks of a rank that waits for all others
 _DEFAULT_TIMEOUT = timedelta(minutes=30)
 
 
@@ -157,7 +159,9 @@ class Attempt:
     def start_step(self) -> int:
         """Marks that a step starts here, so that all before belongs to the steps that are done. Returns their number.
         For loops that do not use batches(): call it before each step."""
-        return self._training.start()
+        done = self._training.start()
+        self._group.require_round()
+        return done
 
     def _enter(self, loader: Iterable[Any], epoch: int) -> "Iterator[Any]":
         return self._training.enter_epoch(loader, epoch)
@@ -202,6 +206,9 @@ class _Group:
         """Returns whether the error comes from the loss of a rank, after which this process goes on."""
         return False
 
+    def require_round(self, seconds: float = 0.0) -> None:
+        """Raises if the round is over; waits for that, at most for so long."""
+
     def end(self) -> None:
         """Ends the group of a training that is over."""
         self.leave()
@@ -241,7 +248,7 @@ class _StayingGroup(_Group):
         # libddp ends the waits of its own groups; it is only in the store that a rank may wait with nobody to free it.
         if self._is_libddps:
             self._connections.formed()
-        self._require_round()
+        self.require_round()  # it may have been over before ddprun knew of the connections
         # Gloo waits for the connection of a rank that has died meanwhile, in which no socket can be shut. So all ranks
         # have to be there first, and then it has little time.
         self._meet("begins", size)
@@ -251,7 +258,7 @@ class _StayingGroup(_Group):
             _set_timeout(self._timeout)
             self._connections.formed()
             self._connections.watch_new_groups()
-        self._require_round()
+        self.require_round()
 
     def is_lost(self, error: BaseException) -> bool:
         is_of_group = isinstance(error, _GROUP_ERRORS) or "gloo" in str(error).lower()
@@ -273,15 +280,21 @@ class _StayingGroup(_Group):
             world.group_count = 0  # a group that was not formed has counted; new processes count from 0
 
     def _meet(self, what: str, size: int) -> None:
-        """Returns once all ranks are here. It is the store that they wait in, which outlives each of them."""
+        """Returns once all ranks are here. It is the store that tells, which outlives each of them."""
+        until = time.monotonic() + self._timeout.total_seconds()
         if self._store.add(f"ddprun/attempt_{what}", 1) == size:
             self._store.set(f"ddprun/all_{what}", b"1")
-        self._store.wait([f"ddprun/all_{what}"])
+        # Not store.wait(): PyTorch writes pages to stderr when the wait ends with an error.
+        pause = _FIRST_PAUSE
+        while not self._store.check([f"ddprun/all_{what}"]):
+            self.require_round(pause)
+            pause = min(_LONGEST_PAUSE, pause * 1.05)
+            if time.monotonic() >= until:
+                raise TimeoutError(f"ddprun.attempts: not all {size} ranks have come within {self._timeout}")
 
-    def _require_round(self) -> None:
-        """Raises if the round was over before ddprun knew of the connections that it would have ended."""
-        if _survival.is_round_over(0.0):
-            raise RuntimeError("another rank was lost while the group was formed")
+    def require_round(self, seconds: float = 0.0) -> None:
+        if _survival.is_round_over(seconds):
+            raise RuntimeError("ddprun has ended the round")
 
 
 _GROUP_ERRORS = tuple(
