@@ -25,7 +25,7 @@ using Clock = std::chrono::steady_clock;
 // Time for ddprun to end a round that this process has left. A failure reaches it within milliseconds.
 constexpr std::chrono::seconds kEndedWithin{10};
 constexpr std::chrono::microseconds kBetweenLooks{500};
-constexpr std::chrono::milliseconds kBetweenLooksForEnd{5};  // of a thread that waits beside the training
+constexpr std::chrono::milliseconds kBetweenLooksForEnd{5};  // a thread looks that waits beside the training
 
 [[noreturn]] void fail(ErrorCode code, const std::string& what) { throw Error(code, "staying in the job: " + what); }
 

@@ -140,7 +140,7 @@ def main():
     scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda n: min(1.0, (n + 1) / 10) * 0.99**n)
     ema = Ema(model)
     dist.init_process_group = first_with("form", dist.init_process_group)
-    _training.broadcast_tensors = first_with("given", _training.broadcast_tensors)
+    _training.give_tensors = first_with("given", _training.give_tensors)
     steps_at = []  # when each step began
     for attempt in ddprun.attempts(model, optimizer, scheduler, extra=[ema], backend=BACKEND, seed=7):
         with attempt:

@@ -50,8 +50,8 @@ def attempts(
                         ...                     # zero_grad, backward, optimizer.step(), scheduler.step()
 
     Under `ddprun --on-failure replace` the loop goes on with another attempt when a rank is lost; otherwise it has one.
-    `with` makes torch.distributed's default group, and gives all ranks the state of one: in the first attempt that of
-    rank 0, later that of a process that has stayed. It ends the group, too. What is made of the group, such as
+    `with` makes torch.distributed's default group, and gives all ranks the state of one: in the first attempt the state
+    of rank 0, later the state of a process that has stayed. It ends the group, too. What is made of the group, such as
     DistributedDataParallel, is made within it.
 
     model: the module itself, on the CPU, not within DistributedDataParallel.

@@ -24,9 +24,9 @@ from ddprun.recovery._state import Buffers, check_object, restore_object, state_
 from ddprun.recovery._transfer import (
     Place,
     broadcast_object,
-    broadcast_tensors,
     choose_source,
     gather_places,
+    give_tensors,
     layout_of,
     state_tensors,
     take_layout,
@@ -60,9 +60,9 @@ class Training:
         self._is_whole = True
         self._is_updating = False
         self._has_update = False  # since the last step was done
-        self._record: Optional[_Record] = None  # of the start of the step under way
+        self._record: Optional[_Record] = None  # the step under way begins with it
         self._forward: Optional[_Record] = None  # what its forward pass has changed, as the update began
-        self._at_loss: Optional[_Record] = None  # the same when a rank was lost
+        self._at_loss: Optional[_Record] = None  # what it had changed when a rank was lost
         self._start: Optional[_Record] = None  # what the first step of an attempt starts with
         self._goes_on = False  # the next epoch is one that was begun before
         self._has_started = False  # the loop of this attempt
@@ -86,15 +86,15 @@ class Training:
         if source is None:
             raise RuntimeError(f"{_NAME}: no process that has stayed has a whole state: the job has to start again")
         place = places[source]
-        has_it = source == dist.get_rank() or (own.has_stayed and own.is_whole and own.is_at(place))
+        takers = [rank for rank, its in enumerate(places) if rank != source and not its.has_state_of(place)]
+        has_it = dist.get_rank() not in takers
         self._is_whole = self._is_whole and has_it
-        is_needed = any(not p.is_whole or not p.has_stayed or not p.is_at(place) for p in places)
-        if is_needed and dist.get_world_size() > 1:
+        if takers:
             sent = broadcast_object(self._shared() if source == dist.get_rank() else None, source)
             if not has_it:
                 take_layout(self._optimizer, sent["layout"])
             tensors = [*self._parameters.values(), *state_tensors(self._optimizer)]
-            broadcast_tensors(tensors, source, takes=not has_it)
+            give_tensors(tensors, source, takers)
             if not has_it:
                 self._take(sent, own, place)
         self.recovered = self._in_words(source, has_it, why) if place.has_stayed else ""

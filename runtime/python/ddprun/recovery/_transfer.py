@@ -22,11 +22,12 @@ class Place(NamedTuple):
     has_stayed: bool  # it is no new process
     is_whole: bool  # its tensors are those of a place, not in the middle of an update or of being received
     done: int  # steps
-    has_update: bool  # of the step under way
+    has_update: bool  # the update of the step under way is in its tensors
 
-    def is_at(self, other: "Place") -> bool:
-        """Returns whether the two have equal tensors."""
-        return (self.done, self.has_update) == (other.done, other.has_update)
+    def has_state_of(self, other: "Place") -> bool:
+        """Returns whether this rank has the tensors of the other place."""
+        is_there = (self.done, self.has_update) == (other.done, other.has_update)
+        return self.has_stayed and self.is_whole and is_there
 
 
 def gather_places(own: Place) -> List[Place]:
@@ -98,15 +99,26 @@ def state_tensors(optimizer: Optimizer) -> "List[torch.Tensor]":
 
 
 @torch.no_grad()
-def broadcast_tensors(tensors: "List[torch.Tensor]", source: int, takes: bool) -> None:
-    """Writes the tensors of the rank `source` to those of all ranks that take them."""
-    is_source = dist.get_rank() == source
+def give_tensors(tensors: "List[torch.Tensor]", source: int, takers: "List[int]") -> None:
+    """Writes the tensors of the rank `source`, which all other ranks have that are not takers, to those of the takers."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    givers = [source, *(other for other in range(size) if other != source and other not in takers)]
+    pairs = list(zip(givers, takers)) if len(takers) <= len(givers) else None
     for tensor in tensors:
         there = tensor.detach().contiguous()  # a copy, if it is not contiguous
         for piece in there.view(-1).view(torch.uint8).split(_CHUNK):
-            if is_source or takes:
-                dist.broadcast(piece, source)
-            else:  # others may ask this rank for its state next
-                dist.broadcast(torch.empty_like(piece), source)
-        if takes and not is_source and there.data_ptr() != tensor.data_ptr():
+            if pairs is not None:
+                _pass_on(piece, pairs, rank)
+            else:  # others may ask a giver for its state next, so nothing is written to it
+                dist.broadcast(piece if rank in takers or rank == source else torch.empty_like(piece), source)
+        if rank in takers and there.data_ptr() != tensor.data_ptr():
             tensor.copy_(there)
+
+
+def _pass_on(piece: torch.Tensor, pairs: "List[Tuple[int, int]]", rank: int) -> None:
+    """Sends a piece from the first rank of each pair to the second."""
+    for giver, taker in pairs:
+        if rank == giver:
+            dist.send(piece, taker)
+        elif rank == taker:
+            dist.recv(piece, giver)
