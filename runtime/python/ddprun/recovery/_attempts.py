@@ -9,7 +9,6 @@ What is done again after a loss is the step under way. Its start is in memory (_
 """
 import os
 import time
-import warnings
 from datetime import timedelta
 from typing import Any, Iterable, Iterator, Optional, Sequence
 
@@ -252,10 +251,11 @@ class _StayingGroup(_Group):
         # Gloo waits for the connection of a rank that has died meanwhile, in which no socket can be shut. So all ranks
         # have to be there first, and then it has little time.
         self._meet("begins", size)
-        limit = self._timeout if self._is_libddps else min(self._timeout, _CONNECTED_WITHIN)
+        limit = self._timeout if self._is_libddps or _SET_TIMEOUT is None else min(self._timeout, _CONNECTED_WITHIN)
         dist.init_process_group(self._backend, store=store, rank=rank, world_size=size, timeout=limit)
         if not self._is_libddps:
-            _set_timeout(self._timeout)
+            if limit != self._timeout:
+                _SET_TIMEOUT(self._timeout)
             self._connections.formed()
             self._connections.watch_new_groups()
         self.require_round()
@@ -297,6 +297,8 @@ class _StayingGroup(_Group):
             raise RuntimeError("ddprun has ended the round")
 
 
+# Gives the default group another timeout: public in PyTorch 2.15.
+_SET_TIMEOUT: Any = getattr(dist, "set_timeout", None) or getattr(dist.distributed_c10d, "_set_pg_timeout", None)
 _GROUP_ERRORS = tuple(
     getattr(dist, name) for name in ("DistError", "DistBackendError", "DistNetworkError", "DistStoreError")
     if hasattr(dist, name)
@@ -307,14 +309,6 @@ def _serves_gloo() -> bool:
     """Returns whether libddp serves the name "gloo" (ddprun --gloo=ddp)."""
     plugin = dist.Backend._plugins.get("GLOO")
     return plugin is not None and getattr(plugin.creator_fn, "__module__", "").startswith("ddprun.")
-
-
-def _set_timeout(timeout: timedelta) -> None:
-    change: Any = getattr(dist.distributed_c10d, "_set_pg_timeout", None)
-    if change is not None:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            change(timeout)
 
 
 def _line_of(error: BaseException) -> str:
