@@ -1,17 +1,19 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Trains a model in `ddprun.attempts`, dies at places that a test names, and prints what it has at the end.
 
-usage: trainer.py BACKEND STEPS [die=RANK:STEP:PLACE:RESTART | stop=RANK:STEP:PLACE:RESTART | pause=MS | width=N]...
+usage: trainer.py BACKEND STEPS [die=RANK:STEP:PLACE:RESTART | stop=RANK:STEP:PLACE:RESTART | kills=N:SEED]...
 
 A rank dies by SIGKILL, or stops by SIGSTOP, in the round with that restart count. Places, in their order: start (of the
 program), form (the ranks are there, and are not connected), given (while the state is sent), before (a step), backward,
 update, updated (before what follows the update), logged, end (before the others have come to the end).
-A rank that dies where another one stops waits until that one stands still. Each rank whose process has stayed says how
+A rank that dies where another one stops waits until that one stands still. With kills=N:SEED a rank that is drawn dies at
+an instant that is drawn, in each of the first N rounds: while the group is formed, or in the steps after that. Each rank whose process has stayed says how
 long its longest step took.
 """
 import hashlib
 import inspect
 import os
+import random
 import signal
 import sys
 import time
@@ -26,8 +28,6 @@ from ddprun.recovery import _training
 
 BACKEND, STEPS = sys.argv[1], int(sys.argv[2])
 OPTIONS = [word.partition("=")[::2] for word in sys.argv[3:]]
-NUMBERS = {name: int(value) for name, value in OPTIONS if name in ("pause", "width")}
-WIDTH = NUMBERS.get("width", 32)
 SPARES_SYNC = "init_sync" in inspect.signature(DistributedDataParallel.__init__).parameters
 
 
@@ -59,9 +59,21 @@ def meet_fate(place, step=None):
     os.kill(pid, signal.SIGKILL)
 
 
+def arm():
+    for kills, seed in [value.split(":") for name, value in OPTIONS if name == "kills"]:
+        restart = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
+        draw = random.Random(f"{seed} {restart}")
+        victim, delay = draw.randrange(int(os.environ["WORLD_SIZE"])), draw.uniform(0.0005, 0.12)
+        if restart < int(kills) and victim == int(os.environ["RANK"]):
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)  # it ends the process between two instructions
+            signal.setitimer(signal.ITIMER_REAL, delay)
+
+
 def first_with(place, function):
     def meet_fate_first(*args, **kwargs):
         meet_fate(place)
+        if place == "form":
+            arm()
         return function(*args, **kwargs)
 
     return meet_fate_first
@@ -111,7 +123,6 @@ def train(attempt, parallel, loader, optimizer, scheduler, ema, steps_at):
                 break
             steps_at.append(time.monotonic())
             meet_fate("before", attempt.step)
-            time.sleep(NUMBERS.get("pause", 0) / 1000)
             optimizer.zero_grad()
             out = parallel(x)
             model[0].bias.register_hook(lambda _, step=attempt.step: meet_fate("backward", step))
@@ -132,7 +143,7 @@ def train(attempt, parallel, loader, optimizer, scheduler, ema, steps_at):
 def main():
     meet_fate("start")
     torch.manual_seed(1)
-    model = nn.Sequential(nn.Linear(16, WIDTH), nn.BatchNorm1d(WIDTH), nn.ReLU(), nn.Dropout(0.2), nn.Linear(WIDTH, 10))
+    model = nn.Sequential(nn.Linear(16, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Dropout(0.2), nn.Linear(32, 10))
     generator = torch.Generator().manual_seed(5)
     data = torch.utils.data.TensorDataset(torch.randn(96, 16, generator=generator),
                                           torch.randint(10, (96,), generator=generator))
@@ -155,6 +166,7 @@ def main():
             loader = torch.utils.data.DataLoader(data, batch_size=4, sampler=sampler)
             train(attempt, parallel, loader, optimizer, scheduler, ema, steps_at)
             meet_fate("end")
+            signal.setitimer(signal.ITIMER_REAL, 0)
     state = digest(*model.parameters(), *state_in_order(optimizer), *ema.averages, scheduler.state_dict())
     chance = digest(torch.rand(3))
     longest = max((b - a for a, b in zip(steps_at, steps_at[1:])), default=0.0)
