@@ -33,16 +33,16 @@ extern "C" {
 /** The place of a process in a round of its job: what the variables RANK, WORLD_SIZE and so on say of its first. */
 typedef struct ddp_round {
   size_t size; /**< sizeof(ddp_round), set by the caller; 0 means its layout in 0.1.0 */
-  int32_t round;
-  int32_t rank;
-  int32_t world_size;
-  int32_t local_rank;
-  int32_t local_world_size;
-  int32_t node_rank;
-  int32_t node_count;
-  int32_t restart_count;
-  int32_t master_port;
-  char master_addr[260];
+  int32_t round;            /**< number of the round, from 1 */
+  int32_t rank;             /**< RANK */
+  int32_t world_size;       /**< WORLD_SIZE */
+  int32_t local_rank;       /**< place among the processes of its node, from 0 */
+  int32_t local_world_size; /**< LOCAL_WORLD_SIZE */
+  int32_t node_rank;        /**< GROUP_RANK */
+  int32_t node_count;       /**< GROUP_WORLD_SIZE */
+  int32_t restart_count;    /**< TORCHELASTIC_RESTART_COUNT */
+  int32_t master_port;      /**< MASTER_PORT: the store of the round is there, and has nothing in it */
+  char master_addr[260];    /**< MASTER_ADDR */
 } ddp_round;
 
 /** Says that this process stays in its job when others fail: it then leaves its groups and waits for the next round,
