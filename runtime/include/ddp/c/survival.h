@@ -32,7 +32,7 @@ extern "C" {
 
 /** The place of a process in a round of its job: what the variables RANK, WORLD_SIZE and so on say of its first. */
 typedef struct ddp_round {
-  size_t size; /**< sizeof(ddp_round), set by the caller; 0 means its layout in 0.1.0 */
+  size_t size;              /**< sizeof(ddp_round), set by the caller; 0 means its layout in 0.1.0 */
   int32_t round;            /**< number of the round, from 1 */
   int32_t rank;             /**< RANK */
   int32_t world_size;       /**< WORLD_SIZE */
