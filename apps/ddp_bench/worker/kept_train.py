@@ -26,7 +26,7 @@ EVERY = int(sys.argv[3]) if MODE == "checkpoint" else 0
 
 
 def stamp(what):
-    restart = os.environ.get("TORCHELASTIC_RESTART_COUNT", 0)  # of this round, where the process stays
+    restart = os.environ.get("TORCHELASTIC_RESTART_COUNT", 0)  # it changes in a process that stays
     line = f"{os.environ['RANK']} {restart} {what} {os.getpid()} {time.clock_gettime_ns(time.CLOCK_REALTIME)}\n"
     with open(FILE, "a") as file:
         file.write(line)
