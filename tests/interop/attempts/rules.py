@@ -38,8 +38,11 @@ def what_is_refused():
 
 def who_is_taken_from():
     new, torn = Place(False, True, 0, False), Place(True, False, 7, False)
+    half = Place(False, False, 0, False)  # it was receiving the state of a process that died, too
     at = [Place(True, True, 6, True), Place(True, True, 7, False), Place(True, True, 7, True)]
     assert choose_source([new, new]) == 0
+    assert choose_source([half, new, half]) == 1
+    assert choose_source([half, half]) is None
     assert choose_source([new, torn]) is None
     assert choose_source([new, torn, at[0]]) == 2
     assert choose_source([at[0], at[1], new]) == 1

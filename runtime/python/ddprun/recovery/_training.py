@@ -84,7 +84,7 @@ class Training:
         places = gather_places(own)
         source = choose_source(places)
         if source is None:
-            raise RuntimeError(f"{_NAME}: no process that has stayed has a whole state: the job has to start again")
+            raise RuntimeError(f"{_NAME}: no process has a whole state: the job has to start again")
         place = places[source]
         takers = [rank for rank, its in enumerate(places) if rank != source and not its.has_state_of(place)]
         has_it = dist.get_rank() not in takers

@@ -40,10 +40,10 @@ def gather_places(own: Place) -> List[Place]:
 
 def choose_source(places: List[Place]) -> Optional[int]:
     """Returns the rank whose state all others take: the first of those that have come farthest. Where all processes are
-    new it is rank 0. None: no process that has stayed has a whole state."""
-    if not any(place.has_stayed for place in places):
-        return 0
-    whole = [rank for rank, place in enumerate(places) if place.has_stayed and place.is_whole]
+    new it is the first, as a rule rank 0. None: no process that has stayed has a whole state; or all are new, and all
+    were receiving the state of one that has died since."""
+    any_stayed = any(place.has_stayed for place in places)
+    whole = [rank for rank, place in enumerate(places) if place.is_whole and place.has_stayed == any_stayed]
     return max(whole, key=lambda rank: (places[rank].done, places[rank].has_update, -rank), default=None)
 
 
