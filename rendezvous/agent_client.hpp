@@ -55,6 +55,11 @@
 //                                                         answer if it cannot be had, in the question if no longer
 //     {"version":1,"ask":"quiet","incarnation":"...","round":3}
 //                                                         it has left the groups of this round of the page
+//     {"version":1,"ask":"connections","incarnation":"...","others":0,"sockets":"123,456"}
+//                                                      -> {"version":1,"ends_them":1}: when the round is revoked, the
+//                                                         agent shuts these TCP sockets of the worker down, by inode,
+//                                                         or with "others":1 all but these; 0 if it may not do that
+//                                                         here
 //     anything else                                    -> {"version":1,"error":"..."}
 #pragma once
 

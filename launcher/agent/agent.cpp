@@ -108,6 +108,10 @@ class Agent {
                     [this](int local_rank, int round) {
                       driver_.handle(WorkerQuiet{local_rank, round});
                     },
+                .end_when_revoked =
+                    [this](int local_rank, SocketChoice connections) {
+                      return processes_.end_when_revoked(local_rank, std::move(connections));
+                    },
                 .look = [this](const std::string& what) { return looks_.begin(what); }}),
         looks_(io_, incarnation_,
                {.view = [this] { return local_.view(); },
@@ -325,7 +329,8 @@ class Agent {
 
   void carry_out(const RevokeRound&) {
     hang_watch_.end();
-    local_.revoke();
+    local_.revoke();  // first the page, so that a worker whose wait ends sees why
+    processes_.end_connections();
   }
   void carry_out(const EndWorker& action) { processes_.stop_worker(action.local_rank); }
 

@@ -293,7 +293,8 @@ void AgentCore::on_stop(const DirectiveArrived& event) {
   exiting_when_told_.insert(exiting.begin(), exiting.end());
   if (state_.failures.empty()) workers_exiting_ = exiting_when_told_;
   if (directive.survivors_stay && may_revoke()) return revoke();
-  if (directive.survivors_stay && workers_live()) act(LogLine{"no worker of this node can stay: none is in ddp::run"});
+  if (directive.survivors_stay && workers_live())
+    act(LogLine{"no worker of this node can stay: none is in ddp::run or ddprun.attempts()"});
   stop(directive.stop_signal, stacks_before(directive));
 }
 
@@ -382,7 +383,8 @@ void AgentCore::revoke() {
     ended += (ended.empty() ? "" : ", ") + std::to_string(assignment_.base_rank + static_cast<int>(i));
     act(EndWorker{static_cast<int>(i)});
   }
-  if (!ended.empty()) act(LogLine{"cannot stay, and is restarted: rank " + ended + " (it is not in ddp::run)"});
+  if (!ended.empty())
+    act(LogLine{"cannot stay, and is restarted: rank " + ended + " (it is not in ddp::run or ddprun.attempts())"});
   await_quiet();
 }
 

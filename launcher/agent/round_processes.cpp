@@ -291,6 +291,7 @@ void RoundProcesses::start_in_place(int local_rank, bool is_successor) {
   worker.expired_timers.clear();
   worker.spawned.reset();
   worker.calls.reset();
+  worker.connections.reset();
   if (!worker.error_file.empty()) unlink(worker.error_file.c_str());
   try {
     PendingSuccessor pending{.local_rank = local_rank};
@@ -472,6 +473,27 @@ std::vector<StackHelper::Worker> RoundProcesses::workers_with_stacks() const {
 const Descriptor* RoundProcesses::give_call_memory(int local_rank) {
   Worker& worker = workers_[static_cast<std::size_t>(local_rank)];
   return worker.calls ? nullptr : &worker.calls.emplace().descriptor();
+}
+
+bool RoundProcesses::end_when_revoked(int local_rank, SocketChoice connections) {
+  Worker& worker = workers_[static_cast<std::size_t>(local_rank)];
+  if (!worker.is_there()) return false;
+  const std::string why = why_not_endable(worker.pid);
+  if (!why.empty() && !std::exchange(has_said_unendable_, true)) {
+    out_.log.info("survivors",
+                  "the system does not let ddprun end the connections of its workers (" + why +
+                      "; in a container --cap-add SYS_PTRACE allows it): when others fail, each ends its own");
+  }
+  worker.connections.reset();
+  if (why.empty()) worker.connections = std::move(connections);
+  return why.empty();
+}
+
+void RoundProcesses::end_connections() {
+  for (Worker& worker : workers_) {
+    const auto connections = std::exchange(worker.connections, std::nullopt);
+    if (connections && worker.is_there()) ::ddp::launcher::end_connections(worker.pid, *connections);
+  }
 }
 
 std::optional<int> RoundProcesses::local_rank_of(const std::string& incarnation) const {

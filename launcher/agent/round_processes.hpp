@@ -40,6 +40,7 @@
 #include "launcher/process/job_cgroup.hpp"
 #include "launcher/process/limits.hpp"
 #include "launcher/process/spawner.hpp"
+#include "launcher/process/tcp_sockets.hpp"
 #include "launcher/report/oom.hpp"
 #include "rendezvous/net/asio.hpp"
 
@@ -101,6 +102,10 @@ class RoundProcesses {
   // Returns memory for the calls of a worker, once, so that its descendants do not get it, too; null if it has the
   // memory. Throws rendezvous::Error.
   const Descriptor* give_call_memory(int local_rank);
+  // Ends those connections of a worker when the round is revoked. Returns whether the system lets this process do so.
+  bool end_when_revoked(int local_rank, SocketChoice connections);
+  // Ends them now, so that workers that wait for one that is gone get an error. What they open later is not concerned.
+  void end_connections();
   // Returns the local rank of the worker that was started with this incarnation; nothing if none was, in this round.
   std::optional<int> local_rank_of(const std::string& incarnation) const;
 
@@ -124,8 +129,9 @@ class RoundProcesses {
     // The process that had this place before, if one was replaced in this round; what it left is killed.
     pid_t pid_before = 0;
     std::string incarnation_before{};
-    std::optional<Spawned> spawned{};   // the process alone; none: it was started with the others
-    std::optional<CallMemory> calls{};  // if it has asked for it
+    std::optional<Spawned> spawned{};           // the process alone; none: it was started with the others
+    std::optional<CallMemory> calls{};          // if it has asked for it
+    std::optional<SocketChoice> connections{};  // that end when the round is revoked
 
     bool is_there() const { return pid != 0 && !reaped; }
   };
@@ -214,6 +220,7 @@ class RoundProcesses {
   std::optional<FileTimer> file_timer_;  // absent: not enabled
   std::set<pid_t> asked_;                // processes that were asked to end, since a dead worker left them
   std::set<pid_t> asked_groups_;         // process groups that were asked to end with their worker
+  bool has_said_unendable_ = false;      // that workers end their connections themselves
   bool has_looked_ = false;              // for leftovers, a moment ago
   bool looks_again_ = false;             // once that moment is over
   rendezvous::asio::steady_timer look_timer_;

@@ -157,7 +157,8 @@ void declare(Declaration& d, GivenOptions& given) {
       .check(kCount);
   d.value("on-failure", given.on_failure, "restart|replace",
           "What a restart does with the workers that live: restart ends them, and starts all workers again; replace "
-          "keeps those that can go on (ddp::run of libddp), and starts only the others. replace is for jobs of a fixed "
+          "keeps those that can go on (ddp::run of libddp, ddprun.attempts() in Python), and starts only the others. "
+          "replace is for jobs of a fixed "
           "number of nodes.")
       .check(one_of({"restart", "replace"}))
       .ddprun_only();

@@ -107,6 +107,18 @@ class Record:
         return _Unpickler(io.BytesIO(pickled), self._tensor, _size_of(pickled)).load()
 
 
+def packed(obj: Any) -> torch.Tensor:
+    """Returns an object as bytes, from which unpacked() makes it."""
+    memory = bytearray(size_of(obj))
+    Record(memory).write(obj, "an object")
+    return torch.frombuffer(memory, dtype=torch.uint8)
+
+
+def unpacked(whole: torch.Tensor) -> Any:
+    """Returns what was given to packed()."""
+    return Record(bytearray(whole.numpy())).read()
+
+
 def size_of(obj: Any) -> int:
     """Returns how many bytes a Record needs for the object."""
     return _room_for(*_pickled(obj))

@@ -123,6 +123,10 @@ _CALLS: "dict[str, List[Any]]" = {
     "ddp_kept_begun": [c_void_p, POINTER(c_int32)],
     "ddp_kept_updated": [c_void_p],
     "ddp_kept_done": [c_void_p, POINTER(c_int64)],
+    "ddp_stay": [c_int32, POINTER(c_int32)],
+    "ddp_round_await_end": [c_int64, POINTER(c_int32)],
+    "ddp_round_await_next": [c_char_p, c_void_p],
+    "ddp_round_connections": [c_char_p, c_int32, POINTER(c_int32)],
 }
 
 
