@@ -351,7 +351,8 @@ void AgentCore::on(const WorkerStays& event) {
 // One may be quiet before this node learns that the round has failed, since the store tells the workers, too.
 void AgentCore::on(const WorkerQuiet& event) {
   Worker& worker = workers_.at(static_cast<std::size_t>(event.local_rank));
-  if (worker.exited || !worker.stays || event.round != assigned_round_) return;  // late
+  const bool is_dying = failure_of(event.local_rank) != nullptr;
+  if (worker.exited || is_dying || !worker.stays || event.round != assigned_round_) return;  // late
   worker.quiet = true;
   if (phase_ == Phase::Revoking) await_quiet();
 }
@@ -568,6 +569,7 @@ void AgentCore::on(const WorkerDying& event) {
   // Its successor waits until its memory is freed.
   if (event.may_be_succeeded && may_be_succeeded(event.local_rank, event.status)) return;
   WorkerFailure& failure = note_failure(event.local_rank, event.time, event.exiting);
+  workers_[static_cast<std::size_t>(event.local_rank)].quiet = false;  // it does not wait any more: it is reaped first
   const bool is_successor = workers_.at(static_cast<std::size_t>(event.local_rank)).succession.has_value();
   if (!is_successor) {  // else it has failed as the process before it
     set_status(failure, event.status);

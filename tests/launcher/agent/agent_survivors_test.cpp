@@ -283,3 +283,15 @@ TEST_CASE("agent survivors: a worker that stays no longer is about to end, and i
   node.run(2);
   CHECK_FALSE(node.core.state().is_ending);
 }
+
+TEST_CASE("agent survivors: a worker that was quiet and dies is waited for until it is reaped", "[launcher][unit]") {
+  Node node;
+  for (const int local_rank : {0, 1, 2}) node.step(WorkerQuiet{local_rank, 1});  // a peer on another node has died
+  node.step(WorkerDying{1, {.signal = SIGSEGV}, WallTime(milliseconds(1)), {}});
+  node.step(WorkerQuiet{1, 1});  // what it said before
+  node.stop(1, true);
+  CHECK(node.phase() == WorkersPhase::Stopping);
+  node.exit(1, {.signal = SIGSEGV});
+  CHECK(node.phase() == WorkersPhase::Quiet);
+  CHECK_FALSE(node.core.state().failures.front().stderr_tail.empty());
+}

@@ -85,8 +85,8 @@ void Invariants::on_sent(const Process& to, const Directive& directive) {
     if (std::exchange(stop_reason_, directive.reason) != directive.reason) stopped_at_ = scene_.now;
     check_kept(to, directive);
     check_patience(directive.reason);
-    const bool for_newcomer =
-        has(directive.reason, " joined") && stopped_at_ == scene_.now;  // otherwise the Stop is repeated
+    const bool for_newcomer = has(directive.reason, " joined") && !has(directive.reason, "not restarted") &&
+                              stopped_at_ == scene_.now;  // otherwise the Stop is repeated
     promise(Promise::SuccessIsKept, !for_newcomer || !(has_succeeded(to.index) || is_ending(to.index)), to.config.host);
     if (directive.stop_signal == SIGKILL && has(directive.reason, " received on"))
       coverage_.reached(Branch::StopAtOnce);
