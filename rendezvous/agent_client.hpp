@@ -47,7 +47,7 @@
 //     {"version":1,"ask":"group","incarnation":"..."}  -> {"version":1}, and the descriptor of the group's memory
 //     {"version":1,"ask":"arrived","incarnation":"..."}   from a successor that has taken its place
 //
-// And about survivors (ddprun --on-failure replace):
+// And about survivors (ddprun --on-failure replace or shrink):
 //
 //     {"version":1,"ask":"stay","incarnation":"...","stays":1}
 //                                                      -> {"version":1,"stays":1}: when another worker fails, this one

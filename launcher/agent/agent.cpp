@@ -333,6 +333,7 @@ class Agent {
     processes_.end_connections();
   }
   void carry_out(const EndWorker& action) { processes_.stop_worker(action.local_rank); }
+  void carry_out(const ReadWords& action) { processes_.read_words(action.local_ranks); }
 
   void carry_out(const StartSuccessor& action) {
     const std::string what = local_.begin_succession(action.local_rank);

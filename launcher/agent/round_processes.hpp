@@ -86,6 +86,9 @@ class RoundProcesses {
   // Kills what this worker, which has exited, left; `grace` is the time that it had, for the user.
   void kill_leftovers(int local_rank, std::chrono::milliseconds grace);
 
+  // Finds out what these workers, which are reaped, have written, and answers WordsRead.
+  void read_words(const std::vector<int>& local_ranks);
+
   // Awaits and reaps what the round has left, then answers AllGone.
   void clear();
 
@@ -122,6 +125,7 @@ class RoundProcesses {
     int round = 0;
     bool reaped = false;
     bool leftovers_killed = false;  // what it left is killed as soon as it is found
+    bool end_recorded = false;      // among the job's events
     std::string incarnation;
     std::string error_file;
     std::string expired_timers;  // why it was sent timer_signal; empty: it was not
@@ -188,7 +192,9 @@ class RoundProcesses {
   void clear_descendants();
   void on_all_gone();
   std::string error_of_own_logs();
+  WorkerWords words_of(const Worker& worker, Output::LastWords last, const std::string& log_error) const;
   void record_ends(const std::vector<WorkerWords>& words);
+  void record_end(Worker& worker, const std::string& message);
   std::vector<pid_t> children_to_keep() const;
   int local_rank_of(const Worker& worker) const { return static_cast<int>(&worker - workers_.data()); }
   std::string name_of(const Worker& worker) const;

@@ -150,6 +150,7 @@ bool is_known(const json&, const Look&) {
 void read_optional(const json& message, AgentState& state) {
   state.successors = message.value("successors", 0);
   state.can_look = message.value("can_look", false);
+  state.is_ending = message.value("is_ending", false);
 }
 void read_optional(const json& message, Directive& directive) { directive.can_look = message.value("can_look", false); }
 template <typename Look>
@@ -186,6 +187,7 @@ std::string encode(const AgentState& state) {
   json message = state;
   if (state.successors > 0) message["successors"] = state.successors;
   if (state.can_look) message["can_look"] = true;
+  if (state.is_ending) message["is_ending"] = true;
   return frame(std::move(message), kAgentState);
 }
 std::string encode(const Directive& directive) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How a worker stays in its job when others fail (ddprun --on-failure replace): it says so to its agent, says that it
-// is quiet once it has left the groups of a round, and learns of the next round from the agent's page.
+// How a worker stays in its job when others fail (ddprun --on-failure replace or shrink): it says so to its agent, says
+// that it is quiet once it has left the groups of a round, and learns of the next round from the agent's page.
 #pragma once
 
 #include <chrono>

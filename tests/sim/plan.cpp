@@ -193,7 +193,7 @@ Plan make_plan(std::uint64_t seed) {
   choose_world(random, plan);
   choose_faults(random, plan);
   choose_addresses(plan);
-  plan.job.survivors_stay = plan.job.min_nodes == plan.job.max_nodes && Random(seed, {19}).percent(40);
+  plan.job.survivors_stay = Random(seed, {19}).percent(40);
   return plan;
 }
 
@@ -292,9 +292,11 @@ std::string describe(const Plan& plan) {
   const rendezvous::JobShape& job = plan.job;
   std::string text = "seed " + std::to_string(plan.seed) + ": --nnodes " + std::to_string(job.min_nodes) + ":" +
                      std::to_string(job.max_nodes) + (job.node_ranks_given ? ", static" : "") +
-                     (job.survivors_stay ? ", --on-failure replace" : "") + ", --max-restarts " +
-                     std::to_string(job.max_restarts) + ", join " + ms(plan.join_timeout) + ", last call " +
-                     ms(plan.last_call) + ", lost after " + ms(plan.lost_after) + ", shutdown " +
+                     (!job.survivors_stay             ? ""
+                      : job.min_nodes < job.max_nodes ? ", --on-failure shrink"
+                                                      : ", --on-failure replace") +
+                     ", --max-restarts " + std::to_string(job.max_restarts) + ", join " + ms(plan.join_timeout) +
+                     ", last call " + ms(plan.last_call) + ", lost after " + ms(plan.lost_after) + ", shutdown " +
                      ms(plan.shutdown_timeout) + ", delay " + ms(plan.delay) + ", work " + ms(plan.work_least) +
                      " to " + ms(plan.work_most) + "\n";
   for (std::size_t i = 0; i < plan.machines.size() && i < 16; ++i) {

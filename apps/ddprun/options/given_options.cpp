@@ -155,12 +155,14 @@ void declare(Declaration& d, GivenOptions& given) {
   d.value("max-restarts", given.max_restarts, "N",
           "Maximum number of restarts after failures; each restarts all workers of the job.")
       .check(kCount);
-  d.value("on-failure", given.on_failure, "restart|replace",
-          "What a restart does with the workers that live: restart ends them, and starts all workers again; replace "
-          "keeps those that can go on (ddp::run of libddp, ddprun.attempts() in Python), and starts only the others. "
-          "replace is for jobs of a fixed "
-          "number of nodes.")
-      .check(one_of({"restart", "replace"}))
+  d.value(
+       "on-failure", given.on_failure, "restart|replace|shrink",
+       "What becomes of the workers that live when others fail: restart ends them, and starts all workers again; "
+       "replace and shrink keep those that can go on (ddp::run of libddp, ddprun.attempts() in Python), and start only "
+       "the others. replace is for jobs of a fixed number of nodes, and waits until a lost node is replaced. shrink is "
+       "for elastic jobs "
+       "(--nnodes MIN:MAX): they go on at once without a node that is lost, and take in one that comes.")
+      .check(one_of({"restart", "replace", "shrink"}))
       .ddprun_only();
   d.value("shutdown-timeout", given.shutdown_timeout, "SECONDS",
           "Time from the signal that asks workers and what they have started to end until SIGKILL. "

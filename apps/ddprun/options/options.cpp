@@ -128,14 +128,22 @@ void resolve_hangs(const GivenOptions& given, launcher::LaunchConfig& config) {
 
 // Whether workers that live stay when others fail.
 bool survivors_stay(const GivenOptions& given, const launcher::LaunchConfig& config) {
-  if (given.on_failure != "replace") return false;
-  const std::string option = "--on-failure replace ";
-  if (config.job.max_restarts == 0) {
-    throw UsageError(option + "does nothing without --max-restarts N, since each failure spends a restart; give both");
+  const bool shrinks = given.on_failure == "shrink";
+  if (!shrinks && given.on_failure != "replace") return false;
+  const std::string option = "--on-failure " + given.on_failure + " ";
+  const std::string nodes = std::to_string(config.job.max_nodes);
+  const bool is_elastic = config.job.min_nodes < config.job.max_nodes;
+  if (shrinks && !is_elastic) {
+    throw UsageError(option + "needs an elastic number of nodes, since a job of --nnodes " + nodes +
+                     " cannot go on with fewer; give --nnodes MIN:" + (nodes == "1" ? "MAX" : nodes) +
+                     ", or --on-failure replace");
   }
-  if (config.job.min_nodes < config.job.max_nodes) {
-    throw UsageError(option + "needs a fixed number of nodes, since those that stay keep their ranks; give --nnodes " +
-                     std::to_string(config.job.max_nodes) + ", or leave it out");
+  if (!shrinks && is_elastic) {
+    throw UsageError(option + "needs a fixed number of nodes, since it waits for a replacement; give --nnodes " +
+                     nodes + ", or --on-failure shrink, which goes on with the nodes that are left");
+  }
+  if (!shrinks && config.job.max_restarts == 0) {
+    throw UsageError(option + "does nothing without --max-restarts N, since each failure spends a restart; give both");
   }
   if (config.keep_memory != launcher::KeepMemory::No) {
     throw UsageError(option +

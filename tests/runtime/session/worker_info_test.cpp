@@ -100,6 +100,16 @@ TEST_CASE("worker info: an invalid value is quoted", "[runtime][unit]") {
   CHECK_THROWS_WITH(read(job({{"LOCAL_RANK", "x"}})), Contains("LOCAL_RANK is \"x\""));
 }
 
+TEST_CASE("worker info: a rank that is alone in a job of ddprun knows where others would meet it", "[runtime][unit]") {
+  Variables alone = job({{"RANK", "0"}, {"WORLD_SIZE", "1"}});
+  CHECK_FALSE(read(alone).place.launcher_hosts);
+  alone["TORCHELASTIC_USE_AGENT_STORE"] = "True";
+  const WorkerInfo info = read(alone);
+  CHECK(info.place.launcher_hosts);
+  CHECK(info.place.host == "node-a");
+  CHECK(info.place.port == 29500);
+}
+
 TEST_CASE("worker info: a world of one needs no place to meet", "[runtime][unit]") {
   CHECK(read({{"RANK", "0"}, {"WORLD_SIZE", "1"}}).place.kind == RendezvousPoint::Kind::Nowhere);
   CHECK(read({}, {.init_method = "", .rank = 0, .world_size = 1}).world_size == 1);

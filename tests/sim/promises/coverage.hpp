@@ -66,6 +66,10 @@ enum class Branch {
   Succeeded,
   Revoked,
   Stayed,
+  WentOnWithFewer,
+  WentOnWithMore,
+  QuietInWait,
+  AboutToEnd,
   Count,
 };
 
