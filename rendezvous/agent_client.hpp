@@ -47,7 +47,7 @@
 //     {"version":1,"ask":"group","incarnation":"..."}  -> {"version":1}, and the descriptor of the group's memory
 //     {"version":1,"ask":"arrived","incarnation":"..."}   from a successor that has taken its place
 //
-// And about survivors (ddprun --on-failure replace):
+// And about survivors (ddprun --on-failure replace or shrink):
 //
 //     {"version":1,"ask":"stay","incarnation":"...","stays":1}
 //                                                      -> {"version":1,"stays":1}: when another worker fails, this one
@@ -55,6 +55,11 @@
 //                                                         answer if it cannot be had, in the question if no longer
 //     {"version":1,"ask":"quiet","incarnation":"...","round":3}
 //                                                         it has left the groups of this round of the page
+//     {"version":1,"ask":"connections","incarnation":"...","others":0,"sockets":"123,456"}
+//                                                      -> {"version":1,"ends_them":1}: when the round is revoked, the
+//                                                         agent shuts these TCP sockets of the worker down, by inode,
+//                                                         or with "others":1 all but these; 0 if it may not do that
+//                                                         here
 //     anything else                                    -> {"version":1,"error":"..."}
 #pragma once
 

@@ -2,6 +2,7 @@
 #include "rendezvous/slurm_step.hpp"
 
 #include "rendezvous/base/text.hpp"
+#include "rendezvous/job_ports.hpp"
 
 namespace ddp::rendezvous {
 
@@ -10,15 +11,9 @@ std::optional<SlurmStep> slurm_step(const std::string& job, const std::string& s
   const auto step_number = parse_number<std::uint64_t>(step);
   if (!job_number || !step_number) return std::nullopt;
   // Steps are numbered from 0 in each job, so steps on one node get different ports as long as no job has too many of
-  // them. The ports lie below those that the kernel assigns, from 32768 on. The distance to the next choice has no
-  // factor in common with kCount, and is large: the ports nearby are those of other steps and jobs.
-  constexpr std::uint64_t kFirst = 20000, kCount = 12000, kStepsApart = 16, kChoices = 8, kNext = 1511;
-  SlurmStep result{"slurm-" + job + "." + step, {}};
-  std::uint64_t place = (*job_number * kStepsApart + *step_number) % kCount;
-  for (std::uint64_t i = 0; i < kChoices; ++i, place = (place + kNext) % kCount) {
-    result.ports.push_back(static_cast<std::uint16_t>(kFirst + place));
-  }
-  return result;
+  // them.
+  constexpr std::uint64_t kStepsApart = 16;
+  return SlurmStep{"slurm-" + job + "." + step, job_ports(*job_number * kStepsApart + *step_number)};
 }
 
 }  // namespace ddp::rendezvous

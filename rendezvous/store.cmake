@@ -19,6 +19,11 @@ add_library(ddprun_store STATIC
   net/silence.cpp
   net/socket_process.cpp
   slurm_lists.cpp
+  job_ports.cpp
+  process_manager/exchange.cpp
+  process_manager/meeting_point.cpp
+  process_manager/pmi_client.cpp
+  process_manager/pmix_client.cpp
   slurm_step.cpp
   store/c10d_protocol.cpp
   store/file_store.cpp

@@ -57,6 +57,7 @@ Invocation read_invocation(const std::string& called_as) {
   invocation.own_folder = own_folder();
   const fs::path file = path.has_parent_path() ? path : fs::path(launcher::find_in_path(called_as).value_or(""));
   if (file.has_parent_path()) invocation.python = python_of_environment(file.parent_path());
+  invocation.file = file.has_parent_path() ? fs::absolute(file).string() : invocation.own_folder + "/ddprun";
   invocation.caller = read_caller();
   return invocation;
 }

@@ -20,6 +20,7 @@ struct Caller {
 struct Invocation {
   launcher::CompatibilityMode compatibility = launcher::CompatibilityMode::Ddprun;
   std::string own_folder;  // the folder of the binary
+  std::string file;        // the binary, or the link to it that was called
   // The interpreter of the virtual or conda environment that contains the called file or link; empty if none does.
   // torchrun runs the Python it was installed for, so a link in its place stands for that one.
   std::string python;

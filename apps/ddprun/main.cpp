@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -15,6 +16,7 @@
 #include <string_view>
 #include <system_error>
 #include <variant>
+#include <vector>
 
 #include "apps/ddprun/commands/command.hpp"
 #include "apps/ddprun/invocation.hpp"
@@ -89,9 +91,27 @@ int run(const ddp::apps::Launch& launch) {
       return fail(1, error.what());
     }
   };
-  return ddp::launcher::run_guarded(
-      agent, launch.config.workers, ctrl_z_ends_job ? OnTerminalStop::GoOn : OnTerminalStop::Stop,
-      [&](const std::string& how) { farewell.send("its agent " + how, launch.config.secret); });
+  return ddp::launcher::run_guarded(agent, launch.config.workers,
+                                    ctrl_z_ends_job ? OnTerminalStop::GoOn : OnTerminalStop::Stop,
+                                    [&](const std::string& how) { farewell.send("its agent " + how, launch.config); });
+}
+
+// Becomes the program that starts ddprun on all nodes. Returns the exit code if it cannot.
+int start_on_all(const ddp::apps::StartOnAll& start) {
+  std::string line;
+  for (const std::string& word : start.command) line += (line.empty() ? "" : " ") + word;
+  fprintf(stderr, "ddprun: this job of %s has several nodes, and ddprun runs on one: %s\n", start.platform.c_str(),
+          line.c_str());
+  // The caller is a process of this node, and a terminal's step is the one around the new step.
+  unsetenv(ddp::rendezvous::contract::kCaller);
+  unsetenv("SLURM_PTY_PORT");
+  std::vector<char*> words;
+  for (const std::string& word : start.command) words.push_back(const_cast<char*>(word.c_str()));
+  words.push_back(nullptr);
+  execvp(words[0], words.data());
+  return fail(1, (start.command[0] + ": " + std::generic_category().message(errno) +
+                  "; start ddprun on each node, or give --standalone for this node alone")
+                     .c_str());
 }
 
 int start(const Invocation& invocation, const std::vector<std::string>& arguments) {
@@ -105,6 +125,7 @@ int start(const Invocation& invocation, const std::vector<std::string>& argument
       fputs(print->text.c_str(), stdout);
       return 0;
     }
+    if (const auto* on_all = std::get_if<ddp::apps::StartOnAll>(&options)) return start_on_all(*on_all);
     return failure_code(invocation, run(std::get<ddp::apps::Launch>(options)));
   } catch (const ddp::apps::SyntaxError& error) {
     return wrong_usage(invocation, error.what());

@@ -110,6 +110,10 @@ class Agent {
                     [this](int local_rank, int round) {
                       driver_.handle(WorkerQuiet{local_rank, round});
                     },
+                .end_when_revoked =
+                    [this](int local_rank, SocketChoice connections) {
+                      return processes_.end_when_revoked(local_rank, std::move(connections));
+                    },
                 .look = [this](const std::string& what) { return looks_.begin(what); }}),
         looks_(io_, incarnation_,
                {.view = [this] { return local_.view(); },
@@ -363,9 +367,11 @@ class Agent {
 
   void carry_out(const RevokeRound&) {
     end_hang_watch();
-    local_.revoke();
+    local_.revoke();  // first the page, so that a worker whose wait ends sees why
+    processes_.end_connections();
   }
   void carry_out(const EndWorker& action) { processes_.stop_worker(action.local_rank); }
+  void carry_out(const ReadWords& action) { processes_.read_words(action.local_ranks); }
 
   void carry_out(const StartSuccessor& action) {
     const std::string what = local_.begin_succession(action.local_rank);

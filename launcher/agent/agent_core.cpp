@@ -287,13 +287,14 @@ void AgentCore::on_stop(const DirectiveArrived& event) {
     if (may_kill()) kill();
     return;
   }
-  if (!may_stop() || (is_revoked && directive.survivors_stay)) return;
+  if (!may_stop() || (is_revoked && directive.survivors_stay)) return;  // mutant: stop_again
   if (config_.job.max_nodes > 1) act(LogLine{"stopping: " + directive.reason});
   const std::vector<int> exiting = not_told(event.exiting);
   exiting_when_told_.insert(exiting.begin(), exiting.end());
   if (state_.failures.empty()) workers_exiting_ = exiting_when_told_;
   if (directive.survivors_stay && may_revoke()) return revoke();
-  if (directive.survivors_stay && workers_live()) act(LogLine{"no worker of this node can stay: none is in ddp::run"});
+  if (directive.survivors_stay && workers_live())
+    act(LogLine{"no worker of this node can stay: none is in ddp::run or ddprun.attempts()"});
   stop(directive.stop_signal, stacks_before(directive));
 }
 
@@ -315,6 +316,7 @@ void AgentCore::begin_round(int round) {
   state_.round = round;
   state_.succeeded = false;
   state_.failures.clear();  // mutant: old_failures
+  state_.is_ending = false;
   state_.stopped_because.clear();
   state_.hang = rendezvous::Hang::None;
   killed_by_keeper_.clear();
@@ -343,13 +345,16 @@ void AgentCore::run(const Directive& directive) {
 // ---- Survivors ----
 
 void AgentCore::on(const WorkerStays& event) {
-  workers_.at(static_cast<std::size_t>(event.local_rank)).stays = event.stays;
+  const bool stayed = std::exchange(workers_.at(static_cast<std::size_t>(event.local_rank)).stays, event.stays);
+  if (!stayed || event.stays || std::exchange(state_.is_ending, true)) return;
+  report();  // it is done with all that others need it for
 }
 
 // One may be quiet before this node learns that the round has failed, since the store tells the workers, too.
 void AgentCore::on(const WorkerQuiet& event) {
   Worker& worker = workers_.at(static_cast<std::size_t>(event.local_rank));
-  if (worker.exited || !worker.stays || event.round != assigned_round_) return;  // late
+  const bool is_dying = failure_of(event.local_rank) != nullptr;
+  if (worker.exited || is_dying || !worker.stays || event.round != assigned_round_) return;  // late
   worker.quiet = true;
   if (phase_ == Phase::Revoking) await_quiet();
 }
@@ -372,18 +377,19 @@ bool AgentCore::may_revoke() const {
 void AgentCore::revoke() {
   phase_ = Phase::Revoking;
   state_.phase = WorkersPhase::Stopping;
-  deadline_ = now_ + config_.shutdown_timeout;
+  deadline_ = now_ + config_.shutdown_timeout;  // mutant: revoke_deadline
   if (suspended_) act(ResumeWorkers{});
-  act(RevokeRound{});
+  act(RevokeRound{});  // mutant: revoked_page
   std::string ended;
   for (std::size_t i = 0; i < workers_.size(); ++i) {
     Worker& worker = workers_[i];
     if (worker.exited || worker.stays || failure_of(static_cast<int>(i)) != nullptr) continue;
     worker.told = true;
     ended += (ended.empty() ? "" : ", ") + std::to_string(assignment_.base_rank + static_cast<int>(i));
-    act(EndWorker{static_cast<int>(i)});
+    act(EndWorker{static_cast<int>(i)});  // mutant: told_one
   }
-  if (!ended.empty()) act(LogLine{"cannot stay, and is restarted: rank " + ended + " (it is not in ddp::run)"});
+  if (!ended.empty())
+    act(LogLine{"cannot stay, and is restarted: rank " + ended + " (it is not in ddp::run or ddprun.attempts())"});
   await_quiet();
 }
 
@@ -393,6 +399,7 @@ void AgentCore::await_quiet() {
                                    [](const Worker& w) { return w.exited || w.quiet; });  // mutant: all_quiet
   if (!all_are) return;
   if (!workers_live()) return await_leftovers();
+  if (awaits_words()) return;  // they explain the round's end; mutant: awaited_words
   phase_ = Phase::Quiet;
   deadline_.reset();
   workers_exiting_.clear();
@@ -400,6 +407,43 @@ void AgentCore::await_quiet() {
   state_.phase = WorkersPhase::Quiet;
   report();  // mutant: quiet_report
   if (next_) run(*std::exchange(next_, std::nullopt));
+}
+
+// Asks for the words of workers that have died since. Returns whether any are still to come.
+bool AgentCore::awaits_words() {
+  ReadWords read;
+  bool any_asked = false;
+  for (std::size_t i = 0; i < workers_.size(); ++i) {
+    Worker& worker = workers_[i];
+    if (worker.exited && worker.words == Worker::Words::Unread && failure_of(static_cast<int>(i)) != nullptr) {
+      worker.words = Worker::Words::Asked;
+      read.local_ranks.push_back(static_cast<int>(i));
+    }
+    any_asked = any_asked || worker.words == Worker::Words::Asked;
+  }
+  if (!read.local_ranks.empty()) act(std::move(read));
+  return any_asked;
+}
+
+void AgentCore::on(const WordsRead& event) {
+  for (std::size_t i = 0; i < event.local_ranks.size(); ++i) {
+    const auto index = static_cast<std::size_t>(event.local_ranks[i]);
+    if (index >= workers_.size() || workers_[index].words != Worker::Words::Asked) continue;  // late
+    workers_[index].words = Worker::Words::Read;
+    if (WorkerFailure* const failure = failure_of(event.local_ranks[i])) take_words(*failure, event.words.at(i));
+  }
+  keep_within_link(state_.failures);
+  if (phase_ == Phase::Revoking) return await_quiet();
+  if (phase_ == Phase::Quiet && !awaits_words()) report();
+}
+
+void AgentCore::take_words(WorkerFailure& failure, const WorkerWords& words) const {
+  if (failure.message.empty()) failure.message = words.message;
+  failure.stderr_tail = words.stderr_tail;
+  failure.error_record = words.error_record;
+  failure.stderr_log = words.stderr_log;
+  failure.flight_recorder = words.flight_recorder;
+  if (!failure.stopped_by_ddprun) failure.hint = hint_for(failure, config_.python, words.log_error);
 }
 
 // Kills workers that have not become quiet in time.
@@ -422,12 +466,12 @@ void AgentCore::kill_late_survivors() {
 
 void AgentCore::run_with_survivors(const Directive& directive) {
   if (lost_after_.count() > 0 && now_ >= lease_until()) return skip_round(directive);
-  assignment_ = directive.assignment;
-  assigned_round_ = directive.round;
+  assignment_ = directive.assignment;  // mutant: new_place
+  assigned_round_ = directive.round;   // mutant: new_round
   begin_round(directive.round);
   StartMissing start{assignment_, {}};
   for (std::size_t i = 0; i < workers_.size(); ++i) {
-    if (workers_[i].exited) {
+    if (workers_[i].exited) {  // mutant: only_missing
       workers_[i] = {};
       start.local_ranks.push_back(static_cast<int>(i));
     }
@@ -528,6 +572,7 @@ void AgentCore::on(const WorkerDying& event) {
   // Its successor waits until its memory is freed.
   if (event.may_be_succeeded && may_be_succeeded(event.local_rank, event.status)) return;
   WorkerFailure& failure = note_failure(event.local_rank, event.time, event.exiting);
+  workers_[static_cast<std::size_t>(event.local_rank)].quiet = false;  // it does not wait any more: it is reaped first
   const bool is_successor = workers_.at(static_cast<std::size_t>(event.local_rank)).succession.has_value();
   if (!is_successor) {  // else it has failed as the process before it
     set_status(failure, event.status);
@@ -564,7 +609,7 @@ void AgentCore::on(const WorkerExited& event) {
   } else if (phase_ == Phase::Revoking) {
     await_quiet();
   } else if (!worker.success && is_news && (phase_ == Phase::Running || phase_ == Phase::Quiet)) {
-    report();  // the coordinator decides for all nodes at once
+    if (phase_ == Phase::Running || !awaits_words()) report();  // the coordinator decides for all nodes at once
   }
 }
 
@@ -693,13 +738,9 @@ void AgentCore::on(const AllGone& event) {
     const auto index = static_cast<std::size_t>(failure.local_rank);
     if (index >= event.words.size()) continue;
     const std::string& words = event.words[index].message;
-    if (failure.message.empty()) failure.message = words;
-    if (workers_[index].succession && !words.empty()) failure.message += ": " + words;  // its successor's
-    failure.stderr_tail = event.words[index].stderr_tail;
-    failure.error_record = event.words[index].error_record;
-    failure.stderr_log = event.words[index].stderr_log;
-    failure.flight_recorder = event.words[index].flight_recorder;
-    if (!failure.stopped_by_ddprun) failure.hint = hint_for(failure, config_.python, event.words[index].log_error);
+    const bool is_successors = workers_[index].succession && !words.empty() && !failure.message.empty();
+    if (is_successors) failure.message += ": " + words;
+    take_words(failure, event.words[index]);
   }
   keep_within_link(state_.failures);
   become_idle();
@@ -749,6 +790,8 @@ void AgentCore::decide_alone() {
 
 void AgentCore::on(const HangFound& event) {
   if (phase_ != Phase::Running || config_.on_hang == OnHang::Tell) return;
+  // A worker that is quiet has noticed a failure before the coordinator: a recovery is no hang.
+  if (std::any_of(workers_.begin(), workers_.end(), [](const Worker& w) { return !w.exited && w.quiet; })) return;
   state_.stopped_because = event.why;
   const bool is_alone = config_.job.max_nodes == 1;
   if (config_.on_hang == OnHang::Stop && is_alone) return end(1, event.why);

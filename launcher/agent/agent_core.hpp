@@ -11,10 +11,12 @@
 //
 //     Running ──Stop, survivors stay──▶ Revoking ──all that live are quiet──▶ Quiet ──Run──▶ Running
 //
-// Survivors (--on-failure replace): a worker that has said that it can stay does not end with its round. It leaves the
-// round's groups, says that it is quiet, and goes on in the next round, in which new processes take the other places.
-// The order is the same on all nodes: revoke, wait until all are quiet, go. A worker that does not become quiet within
-// shutdown_timeout is killed; one that cannot stay is told to end; one that dies meanwhile is started again.
+// Survivors (--on-failure replace or shrink): a worker that has said that it can stay does not end with its round. It
+// leaves the round's groups, says that it is quiet, and goes on in the next round, in which new processes take the
+// other places. The order is the same on all nodes: revoke, wait until all are quiet, go. A worker that does not become
+// quiet within shutdown_timeout is killed; one that cannot stay is told to end; one that dies meanwhile is started
+// again. Ranks and the world's size may be others in each round. Quiet is reported once it is known what the dead
+// workers have written.
 //
 // Lingering: processes that the workers left were asked to end. Those of a worker that was told to end have the rest of
 // its grace, those of one that ended by itself have kLeftoverGrace; a worker's leftovers are killed then even if other
@@ -164,6 +166,10 @@ struct WorkerWords {  // what a dead worker left, known once its streams are dra
   std::string flight_recorder = {};  // libddp's file; empty: none
   std::string log_error = {};        // why its last lines may be missing in files that it wrote itself; else empty
 };
+struct WordsRead {  // answer to ReadWords
+  std::vector<int> local_ranks;
+  std::vector<WorkerWords> words;  // in that order
+};
 struct AllGone {                   // answer to ClearDescendants: no process is left, the workers' leftovers included
   std::vector<WorkerWords> words;  // by local rank
 };
@@ -181,7 +187,7 @@ using AgentEvent =
     std::variant<LinkUp, LinkDown, LinkFailed, LinkRefused, BeatArrived, DirectiveArrived, WorkersStarted, SpawnFailed,
                  NeverStarted, WorkerDying, WorkerExited, SuccessorStarted, SuccessorNeverStarted, SuccessorArrived,
                  SuccessorsAwaited, SuccessorsForgone, WorkerStays, WorkerQuiet, AllGone, StopSignal, Suspend, Resume,
-                 GuardianGone, Tick, HangFound>;
+                 GuardianGone, Tick, HangFound, WordsRead>;
 
 // ---- actions ----
 struct StartWorkers {
@@ -191,6 +197,9 @@ struct StartWorkers {
 // SuccessorStarted or SuccessorNeverStarted.
 struct StartMissing {
   rendezvous::Assignment assignment;
+  std::vector<int> local_ranks;
+};
+struct ReadWords {  // find out what these workers have left, which are reaped while others live; answer WordsRead
   std::vector<int> local_ranks;
 };
 struct RevokeRound {};  // show the workers that they are to leave the groups of this round
@@ -235,9 +244,10 @@ struct Leave {
   rendezvous::Directive directive;  // why
   std::vector<int> unkillable;
 };
-using AgentAction = std::variant<StartWorkers, StartMissing, RevokeRound, EndWorker, StartSuccessor, KillWorker,
-                                 SignalWorkers, SuspendWorkers, ResumeWorkers, KillDescendants, KillLeftovers,
-                                 ClearDescendants, SendReport, SendHeartbeat, SetDeadman, Reconnect, LogLine, Leave>;
+using AgentAction =
+    std::variant<StartWorkers, StartMissing, RevokeRound, EndWorker, StartSuccessor, KillWorker, SignalWorkers,
+                 SuspendWorkers, ResumeWorkers, KillDescendants, KillLeftovers, ClearDescendants, SendReport,
+                 SendHeartbeat, SetDeadman, Reconnect, LogLine, Leave, ReadWords>;
 
 class AgentCore {
  public:
@@ -273,6 +283,7 @@ class AgentCore {
   void on(const AllGone& event);
   void on(const StopSignal& event);
   void on(const HangFound& event);
+  void on(const WordsRead& event);
   void on(const Suspend& event);
   void on(const Resume& event);
   void on(const GuardianGone& event);
@@ -295,6 +306,8 @@ class AgentCore {
   void run_with_survivors(const rendezvous::Directive& directive);
   void revoke();
   void await_quiet();
+  bool awaits_words();
+  void take_words(rendezvous::WorkerFailure& failure, const WorkerWords& words) const;
   void kill_late_survivors();
   bool may_stop() const;
   std::vector<int> not_told(std::vector<int> local_ranks) const;
@@ -337,12 +350,13 @@ class AgentCore {
     int pid = 0;
     bool exited = false;
     bool success = false;
-    bool stays = false;                             // it has said that it can go on in another round
-    bool quiet = false;                             // it has left its round's groups
-    bool told = false;                              // it alone was told to end
-    bool killed = false;                            // it alone was killed
-    std::optional<TimePoint> leftovers_until = {};  // when what it left is killed, if that is to come
-    std::chrono::milliseconds leftover_grace{0};    // the time that it has until then
+    bool stays = false;                                              // it has said that it can go on in another round
+    bool quiet = false;                                              // it has left its round's groups
+    bool told = false;                                               // it alone was told to end
+    bool killed = false;                                             // it alone was killed
+    enum class Words { Unread, Asked, Read } words = Words::Unread;  // that it has left
+    std::optional<TimePoint> leftovers_until = {};                   // when what it left is killed, if that is to come
+    std::chrono::milliseconds leftover_grace{0};                     // the time that it has until then
     // While a successor is on its way: how the process before it died, and when and why this one will count as failed.
     struct Succession {
       WorkerExited death;

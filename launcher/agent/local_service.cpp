@@ -4,8 +4,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <ctime>
 #include <set>
+#include <sstream>
 #include <string_view>
 #include <utility>
 
@@ -49,6 +51,14 @@ std::optional<std::int64_t> number_of(const JsonMembers& members, const std::str
   const auto found = members.find(name);
   const auto* number = found != members.end() ? std::get_if<std::int64_t>(&found->second) : nullptr;
   return number != nullptr ? std::optional(*number) : std::nullopt;
+}
+
+// Returns the numbers of a list with commas.
+std::set<ino_t> inodes_in(const std::string& list) {
+  std::set<ino_t> inodes;
+  std::istringstream parts(list);
+  for (std::string part; std::getline(parts, part, ',');) inodes.insert(std::strtoul(part.c_str(), nullptr, 10));
+  return inodes;
 }
 
 }  // namespace
@@ -162,15 +172,15 @@ AgentSocket::Answer LocalService::answer(rendezvous::DescriptorMessage& request)
   if (ask == "state") return {to_json(view())};
   if (ask == "stacks") return take_stacks();
   if (ask.starts_with("job")) return look(ask == "job" ? "state" : ask.substr(std::min(ask.size(), kOfJob.size())));
-  const std::set<std::string> of_workers = {"page",  "calls", "keep",    "kept", "await",
-                                            "forgo", "group", "arrived", "stay", "quiet"};
+  const std::set<std::string> of_workers = {"page",  "calls",   "keep", "kept",  "await",      "forgo",
+                                            "group", "arrived", "stay", "quiet", "connections"};
   if (of_workers.count(ask) == 0) return refusal("nothing can be asked by this name: " + ask);
   const auto local_rank = sources_.local_rank_of(text_of(*members, "incarnation"));
   if (!local_rank) return refusal("no worker of this round has this incarnation");
   if (ask == "keep") return hand_out(*local_rank, *members);
   if (ask == "calls") return hand_out_call_memory(*local_rank, *members);
   if (ask == "kept") return show_kept(*local_rank, text_of(*members, "name"));
-  if (ask == "stay" || ask == "quiet") return note_survivor(ask, *local_rank, *members);
+  if (ask == "stay" || ask == "quiet" || ask == "connections") return note_survivor(ask, *local_rank, *members);
   return answer_worker(ask, *local_rank, request);
 }
 
@@ -201,6 +211,11 @@ AgentSocket::Answer LocalService::note_survivor(const std::string& ask, int loca
   if (ask == "quiet") {
     sources_.quiet(local_rank, static_cast<int>(number_of(request, "round").value_or(0)));
     return {answer.str()};
+  }
+  if (ask == "connections") {
+    SocketChoice choice{inodes_in(text_of(request, "sockets")), number_of(request, "others") == 1};
+    const bool ends_them = sources_.end_when_revoked(local_rank, std::move(choice));
+    return {answer.number("ends_them", ends_them ? 1 : 0).str()};
   }
   const bool stays = config_.job.survivors_stay && number_of(request, "stays") == 1;
   sources_.stays(local_rank, stays);

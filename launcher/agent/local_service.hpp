@@ -20,6 +20,7 @@
 #include "launcher/output/log.hpp"
 #include "launcher/placement/gpu_usage.hpp"
 #include "launcher/process/guardian.hpp"
+#include "launcher/process/tcp_sockets.hpp"
 #include "launcher/text/json_text.hpp"
 #include "rendezvous/link/messages.hpp"
 #include "rendezvous/net/asio.hpp"
@@ -41,6 +42,7 @@ class LocalService {
     // What workers say about survival.
     std::function<void(int local_rank, bool stays)> stays;
     std::function<void(int local_rank, int round)> quiet;
+    std::function<bool(int local_rank, SocketChoice)> end_when_revoked;   // connections of a worker
     std::function<rendezvous::Descriptor(const std::string& what)> look;  // at the whole job, see JobLooks
   };
 

@@ -287,10 +287,12 @@ void RoundProcesses::start_in_place(int local_rank, bool is_successor) {
   signal_leftovers();
   worker.leftovers_killed = false;
   worker.pid_before = std::exchange(worker.pid, 0);
+  worker.end_recorded = false;
   worker.incarnation_before = worker.incarnation;
   worker.expired_timers.clear();
   worker.spawned.reset();
   worker.calls.reset();
+  worker.connections.reset();
   if (!worker.error_file.empty()) unlink(worker.error_file.c_str());
   try {
     PendingSuccessor pending{.local_rank = local_rank};
@@ -491,6 +493,27 @@ std::map<int, std::string> RoundProcesses::flight_records() const {
 const Descriptor* RoundProcesses::give_call_memory(int local_rank) {
   Worker& worker = workers_[static_cast<std::size_t>(local_rank)];
   return worker.calls ? nullptr : &worker.calls.emplace().descriptor();
+}
+
+bool RoundProcesses::end_when_revoked(int local_rank, SocketChoice connections) {
+  Worker& worker = workers_[static_cast<std::size_t>(local_rank)];
+  if (!worker.is_there()) return false;
+  const std::string why = why_not_endable(worker.pid);
+  if (!why.empty() && !std::exchange(has_said_unendable_, true)) {
+    out_.log.info("survivors",
+                  "the system does not let ddprun end the connections of its workers (" + why +
+                      "; in a container --cap-add SYS_PTRACE allows it): when others fail, each ends its own");
+  }
+  worker.connections.reset();
+  if (why.empty()) worker.connections = std::move(connections);
+  return why.empty();
+}
+
+void RoundProcesses::end_connections() {
+  for (Worker& worker : workers_) {
+    const auto connections = std::exchange(worker.connections, std::nullopt);
+    if (connections && worker.is_there()) ::ddp::launcher::end_connections(worker.pid, *connections);
+  }
 }
 
 std::optional<int> RoundProcesses::local_rank_of(const std::string& incarnation) const {
@@ -703,20 +726,38 @@ void RoundProcesses::on_all_gone() {
   const std::string log_error = error_of_own_logs();
   for (std::size_t i = 0; i < workers_.size(); ++i) {
     const Worker& worker = workers_[i];
-    ErrorFile error = read_error_file(worker.error_file);
-    const std::string recorder = contract::flight_recorder_file(worker.error_file, worker.rank);
-    const bool has_recorder = !worker.error_file.empty() && access(recorder.c_str(), R_OK) == 0;
-    if (!error.text.empty()) last_round_.error_files[worker.rank] = worker.error_file;
-    if (!worker.expired_timers.empty()) {
-      error.text = worker.expired_timers + (error.text.empty() ? "" : "\n") + error.text;
-    }
-    event.words.push_back({std::move(error.text), std::move(last_words[i].lines), std::move(error.record),
-                           std::move(last_words[i].log), has_recorder ? recorder : "", log_error});
+    event.words.push_back(words_of(worker, std::move(last_words[i]), log_error));
+    if (!read_error_file(worker.error_file).text.empty()) last_round_.error_files[worker.rank] = worker.error_file;
     cgroup_.remove_worker(worker.round, static_cast<int>(i));
   }
   record_ends(event.words);
   workers_.clear();
   handle_(event);
+}
+
+void RoundProcesses::read_words(const std::vector<int>& local_ranks) {
+  auto last_words = out_.output.last_words(local_ranks, kDrainDeadline);
+  last_words.resize(workers_.size());
+  WordsRead event{.local_ranks = local_ranks, .words = {}};
+  const std::string log_error = error_of_own_logs();
+  for (const int local_rank : local_ranks) {
+    const auto index = static_cast<std::size_t>(local_rank);
+    event.words.push_back(words_of(workers_[index], std::move(last_words[index]), log_error));
+    record_end(workers_[index], event.words.back().message);
+  }
+  handle_(event);
+}
+
+// Returns what a worker that is reaped has left.
+WorkerWords RoundProcesses::words_of(const Worker& worker, Output::LastWords last, const std::string& log_error) const {
+  ErrorFile error = read_error_file(worker.error_file);
+  const std::string recorder = contract::flight_recorder_file(worker.error_file, worker.rank);
+  const bool has_recorder = !worker.error_file.empty() && access(recorder.c_str(), R_OK) == 0;
+  if (!worker.expired_timers.empty()) {
+    error.text = worker.expired_timers + (error.text.empty() ? "" : "\n") + error.text;
+  }
+  return {std::move(error.text), std::move(last.lines),        std::move(error.record),
+          std::move(last.log),   has_recorder ? recorder : "", log_error};
 }
 
 // Returns why files that workers write themselves may lack their end. Nobody else notices: what is teed is written
@@ -730,18 +771,21 @@ std::string RoundProcesses::error_of_own_logs() {
 }
 
 void RoundProcesses::record_ends(const std::vector<WorkerWords>& words) {
-  for (int i = 0; i < config_.workers; ++i) {
-    const auto index = static_cast<std::size_t>(i);
-    const auto failed = std::find_if(state_.failures.begin(), state_.failures.end(),
-                                     [&](const WorkerFailure& f) { return f.local_rank == i; });
-    std::optional<WorkerFailure> failure;
-    if (failed != state_.failures.end()) {
-      failure = *failed;
-      if (failure->message.empty()) failure->message = words[index].message;
-    }
-    out_.events.worker_ended(i, workers_[index].pid, failure ? &*failure : nullptr);
-  }
+  for (std::size_t i = 0; i < workers_.size(); ++i) record_end(workers_[i], words[i].message);
   out_.events.round_ended();
+}
+
+void RoundProcesses::record_end(Worker& worker, const std::string& message) {
+  if (std::exchange(worker.end_recorded, true)) return;
+  const int local_rank = local_rank_of(worker);
+  const auto failed = std::find_if(state_.failures.begin(), state_.failures.end(),
+                                   [&](const WorkerFailure& f) { return f.local_rank == local_rank; });
+  std::optional<WorkerFailure> failure;
+  if (failed != state_.failures.end()) {
+    failure = *failed;
+    if (failure->message.empty()) failure->message = message;
+  }
+  out_.events.worker_ended(local_rank, worker.pid, failure ? &*failure : nullptr);
 }
 
 void RoundProcesses::end() {

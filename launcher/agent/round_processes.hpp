@@ -40,6 +40,7 @@
 #include "launcher/process/job_cgroup.hpp"
 #include "launcher/process/limits.hpp"
 #include "launcher/process/spawner.hpp"
+#include "launcher/process/tcp_sockets.hpp"
 #include "launcher/report/oom.hpp"
 #include "rendezvous/net/asio.hpp"
 
@@ -85,6 +86,9 @@ class RoundProcesses {
   // Kills what this worker, which has exited, left; `grace` is the time that it had, for the user.
   void kill_leftovers(int local_rank, std::chrono::milliseconds grace);
 
+  // Finds out what these workers, which are reaped, have written, and answers WordsRead.
+  void read_words(const std::vector<int>& local_ranks);
+
   // Awaits and reaps what the round has left, then answers AllGone.
   void clear();
 
@@ -105,6 +109,10 @@ class RoundProcesses {
   // Returns memory for the calls of a worker, once, so that its descendants do not get it, too; null if it has the
   // memory. Throws rendezvous::Error.
   const Descriptor* give_call_memory(int local_rank);
+  // Ends those connections of a worker when the round is revoked. Returns whether the system lets this process do so.
+  bool end_when_revoked(int local_rank, SocketChoice connections);
+  // Ends them now, so that workers that wait for one that is gone get an error. What they open later is not concerned.
+  void end_connections();
   // Returns the local rank of the worker that was started with this incarnation; nothing if none was, in this round.
   std::optional<int> local_rank_of(const std::string& incarnation) const;
 
@@ -121,6 +129,7 @@ class RoundProcesses {
     int round = 0;
     bool reaped = false;
     bool leftovers_killed = false;  // what it left is killed as soon as it is found
+    bool end_recorded = false;      // among the job's events
     std::string incarnation;
     std::string error_file;
     std::string expired_timers;  // why it was sent timer_signal; empty: it was not
@@ -128,8 +137,9 @@ class RoundProcesses {
     // The process that had this place before, if one was replaced in this round; what it left is killed.
     pid_t pid_before = 0;
     std::string incarnation_before{};
-    std::optional<Spawned> spawned{};   // the process alone; none: it was started with the others
-    std::optional<CallMemory> calls{};  // if it has asked for it
+    std::optional<Spawned> spawned{};           // the process alone; none: it was started with the others
+    std::optional<CallMemory> calls{};          // if it has asked for it
+    std::optional<SocketChoice> connections{};  // that end when the round is revoked
 
     bool is_there() const { return pid != 0 && !reaped; }
   };
@@ -186,7 +196,9 @@ class RoundProcesses {
   void clear_descendants();
   void on_all_gone();
   std::string error_of_own_logs();
+  WorkerWords words_of(const Worker& worker, Output::LastWords last, const std::string& log_error) const;
   void record_ends(const std::vector<WorkerWords>& words);
+  void record_end(Worker& worker, const std::string& message);
   std::vector<pid_t> children_to_keep() const;
   int local_rank_of(const Worker& worker) const { return static_cast<int>(&worker - workers_.data()); }
   std::string name_of(const Worker& worker) const;
@@ -218,6 +230,7 @@ class RoundProcesses {
   std::optional<FileTimer> file_timer_;  // absent: not enabled
   std::set<pid_t> asked_;                // processes that were asked to end, since a dead worker left them
   std::set<pid_t> asked_groups_;         // process groups that were asked to end with their worker
+  bool has_said_unendable_ = false;      // that workers end their connections themselves
   bool has_looked_ = false;              // for leftovers, a moment ago
   bool looks_again_ = false;             // once that moment is over
   rendezvous::asio::steady_timer look_timer_;

@@ -15,6 +15,7 @@
 #include "launcher/config/program.hpp"
 #include "launcher/placement/numa_binding.hpp"
 #include "rendezvous/link/messages.hpp"
+#include "rendezvous/link/secret.hpp"
 
 namespace ddp::launcher {
 
@@ -78,8 +79,9 @@ struct LaunchConfig {
   std::string local_addr;           // --local-addr; empty: not given
   bool workers_share_store = true;  // false: rank 0 hosts one for the workers (TORCH_DISABLE_SHARE_RDZV_TCP_STORE)
   RendezvousTimeouts timeouts;
-  std::string secret = "auto";  // --secret: what the nodes of a job prove to each other
-  bool any_user = false;        // the job's port is for all users of this machine
+  std::string secret = "auto";                      // --secret: what the nodes of a job prove to each other
+  std::optional<rendezvous::Secret> agreed_secret;  // where secret is auto, and one mpirun has started all nodes
+  bool any_user = false;                            // the job's port is for all users of this machine
 
   std::optional<std::string> gpus;  // --gpus, as for CUDA_VISIBLE_DEVICES
   bool virtual_local_rank = false;

@@ -42,7 +42,7 @@ Coordination::Coordination(const LaunchConfig& config, const std::string& incarn
       epoch_(rendezvous::random_id()),
       is_host_(is_host(config)) {
   if (config.job.max_nodes > 1) {
-    FoundMembership found = find_membership(config.secret);
+    FoundMembership found = find_membership(config);
     log_.info("the job's secret: " + found.said);
     membership_ = std::move(found.membership);
     using Kind = rendezvous::Membership::Kind;

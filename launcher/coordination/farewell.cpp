@@ -78,8 +78,8 @@ class Connection {
 
 // Returns nothing if the other side is not this job's coordinator, or does not answer in time.
 std::optional<rendezvous::LinkCipher> shake_hands(Connection& connection, const std::string& where,
-                                                  const std::string& secret) {
-  rendezvous::AgentHandshake handshake(where, find_membership(secret).membership);
+                                                  const LaunchConfig& config) {
+  rendezvous::AgentHandshake handshake(where, find_membership(config).membership);
   if (!connection.write(handshake.preface())) return std::nullopt;
   while (const auto bytes = connection.read()) {
     std::string answer;
@@ -128,7 +128,7 @@ void Farewell::clear() {
   if (page_) page_->length.store(0, std::memory_order_seq_cst);
 }
 
-void Farewell::send(const std::string& why, const std::string& secret) const noexcept {
+void Farewell::send(const std::string& why, const LaunchConfig& config) const noexcept {
   const std::uint32_t length = page_ ? page_->length.load(std::memory_order_acquire) : 0;
   if (length == 0) return;
   try {
@@ -138,7 +138,7 @@ void Farewell::send(const std::string& why, const std::string& secret) const noe
     auto state = std::get<rendezvous::AgentState>(message);
     state.stopped_because = why;
     Connection connection(page_->address, page_->port);
-    auto cipher = shake_hands(connection, rendezvous::endpoint(page_->address, page_->port), secret);
+    auto cipher = shake_hands(connection, rendezvous::endpoint(page_->address, page_->port), config);
     if (!cipher || !connection.write(cipher->seal(rendezvous::encode(state)))) return;
     while (connection.read()) {
     }  // until the coordinator has closed the link: it has read the message

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <string>
 
+#include "launcher/config/launch_config.hpp"
 #include "rendezvous/link/messages.hpp"
 
 namespace ddp::launcher {
@@ -30,8 +31,8 @@ class Farewell {
   void clear();
 
   // In the keeper: sends what was prepared, if anything was, and gives up after a second. `why` says what happened to
-  // the agent; `secret` is LaunchConfig's.
-  void send(const std::string& why, const std::string& secret) const noexcept;
+  // the agent.
+  void send(const std::string& why, const LaunchConfig& config) const noexcept;
 
  private:
   struct Page;

@@ -12,6 +12,7 @@
 #include <functional>
 #include <string>
 
+#include "launcher/config/launch_config.hpp"
 #include "rendezvous/link/membership.hpp"
 
 namespace ddp::launcher {
@@ -21,8 +22,8 @@ struct FoundMembership {
   std::string said;  // what it is or why there is none, to go on after "the job's secret: "
 };
 
-// Reads the variables DDPRUN_SECRET_FILE, SLURM_JOB_ID and SLURM_STEP_ID. Throws rendezvous::Error if there is a secret
-// that cannot be used.
-FoundMembership find_membership(const std::string& secret);
+// Reads `secret` and `agreed_secret` of the configuration, and the variables DDPRUN_SECRET_FILE, SLURM_JOB_ID and
+// SLURM_STEP_ID. Throws rendezvous::Error if there is a secret that cannot be used.
+FoundMembership find_membership(const LaunchConfig& config);
 
 }  // namespace ddp::launcher

@@ -93,7 +93,7 @@ std::vector<std::string> KeptMemories::begin_round(int base_rank, int world_size
     std::vector<KeptFacts> facts;
     for (Slot& slot : kept.slots) {
       facts.push_back(slot.memory ? facts_of(slot.memory->header()) : KeptFacts());
-      slot.is_handed_out = false;
+      slot.is_handed_out = slot.is_new = false;
       slot.succession.reset();
     }
     kept.plan = rendezvous::plan_recovery(facts, base_rank, world_size);
@@ -160,6 +160,7 @@ std::variant<KeptMemories::Handed, std::string> KeptMemories::hand_out(int local
     kept.slots.resize(static_cast<std::size_t>(workers_));
     Slot& slot = kept.slots[static_cast<std::size_t>(local_rank)];
     if (is_new) slot.memory.emplace(size);
+    slot.is_new = is_new;
     if (slot.succession && !is_new) {
       const Handed handed = hand_to_successor(kept, slot);
       slot.is_handed_out = !handed.must_wait;
@@ -181,22 +182,43 @@ int KeptMemories::find(int local_rank, const std::string& name) const {
   return memory ? memory->for_reading() : -1;
 }
 
+bool KeptMemories::is_sharded(const Slot& slot) { return slot.memory && facts_of(slot.memory->header()).is_sharded; }
+
+// Returns the workers that have the parts of the shadow, in the order of parts; none if one is missing.
+std::vector<int> KeptMemories::holders_of_parts(const Kept& kept) {
+  std::vector<int> holders(kept.slots.size(), -1);
+  std::size_t parts = 0;
+  for (std::size_t i = 0; i < kept.slots.size(); ++i) {
+    if (!kept.slots[i].memory) return {};
+    const KeptFacts facts = facts_of(kept.slots[i].memory->header());
+    parts = static_cast<std::size_t>(
+        std::clamp<std::int64_t>(facts.shadow_parts, 0, static_cast<std::int64_t>(holders.size())));
+    if (facts.shadow_part >= 0 && static_cast<std::size_t>(facts.shadow_part) < parts) {
+      holders[static_cast<std::size_t>(facts.shadow_part)] = static_cast<int>(i);
+    }
+  }
+  holders.resize(parts);
+  const bool is_whole = std::find(holders.begin(), holders.end(), -1) == holders.end();
+  return is_whole ? holders : std::vector<int>();
+}
+
 // Says what the plan has for a worker, unless memory that it takes its tensors from was replaced in this round.
 void KeptMemories::hand_plan(const Kept& kept, std::size_t local_rank, Handed& handed) {
-  const std::size_t size = kept.slots[local_rank].memory->bytes();
-  std::vector<int> sources = kept.plan.parts;
-  if (kept.plan.source >= 0) sources.push_back(kept.plan.source);
+  const bool has_own = is_sharded(kept.slots[local_rank]);
+  std::vector<int> sources = has_own ? holders_of_parts(kept) : kept.plan.parts;
+  if (!has_own && kept.plan.source >= 0) sources.push_back(kept.plan.source);
   for (int& source : sources) {
-    const auto& memory = kept.slots[static_cast<std::size_t>(source)].memory;
-    if (!memory || memory->bytes() != size) return;
-    source = memory->for_reading();
+    const Slot& slot = kept.slots[static_cast<std::size_t>(source)];
+    if (!slot.memory || slot.is_new) return;
+    source = slot.memory->for_reading();
   }
   handed.go_on = kept.plan.go_on;
   handed.step = kept.plan.step;
-  if (!kept.plan.copies[local_rank]) return;
-  if (kept.plan.source >= 0) {
+  if (has_own) {
+    handed.parts = std::move(sources);
+  } else if (kept.plan.copies[local_rank] && kept.plan.source >= 0) {
     handed.source = sources.back();
-  } else {
+  } else if (kept.plan.copies[local_rank]) {
     handed.parts = std::move(sources);
   }
 }
@@ -217,6 +239,7 @@ bool KeptMemories::may_be_succeeded(int local_rank) const {
     return slot.memory && facts_of(slot.memory->header()).done != rendezvous::kNoStep;
   };
   if (!std::all_of(slots.begin(), slots.end(), has_begun)) return false;
+  if (is_sharded(slots.front())) return false;
   const Slot& own = slots[static_cast<std::size_t>(local_rank)];
   const rendezvous::SuccessorPlan plan = rendezvous::plan_successor(facts_of(own.memory->header()));
   const bool has_source =
@@ -260,7 +283,7 @@ bool KeptMemories::is_updating(int local_rank) const {
   return std::any_of(kept_.begin(), kept_.end(), [&](const auto& entry) {
     const auto& memory = entry.second.slots[static_cast<std::size_t>(local_rank)].memory;
     return memory && !is_torn(entry.second.slots[static_cast<std::size_t>(local_rank)]) &&
-           !facts_of(memory->header()).is_whole();
+           rendezvous::is_update_worth_finishing(facts_of(memory->header()));
   });
 }
 

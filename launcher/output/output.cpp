@@ -218,14 +218,10 @@ class Output::Thread {
 
   void resize() { post(Resize{}); }
 
-  std::vector<LastWords> end_round(std::chrono::milliseconds deadline) {
-    std::unique_lock lock(mutex_);
-    const auto before = rounds_ended_;
-    lock.unlock();
-    post(EndRound{});
-    lock.lock();
-    done_.wait_for(lock, deadline, [&] { return rounds_ended_ != before; });
-    return std::move(last_words_);
+  std::vector<LastWords> end_round(std::chrono::milliseconds deadline) { return await_words(EndRound{}, deadline); }
+
+  std::vector<LastWords> last_words(const std::vector<int>& ended, std::chrono::milliseconds deadline) {
+    return await_words(TellWords{ended}, deadline);
   }
 
   std::uint64_t bytes_read() const { return bytes_read_.load(std::memory_order_relaxed); }
@@ -251,10 +247,14 @@ class Output::Thread {
     std::string text;
   };
   struct EndRound {};
+  struct TellWords {
+    std::vector<int> ended;
+  };
   struct Resize {};
   struct Quit {};
   struct GiveUp {};
-  using Request = std::variant<SetFilter, AddStream, WriteLine, SetEvents, WriteEvent, EndRound, Resize, Quit, GiveUp>;
+  using Request =
+      std::variant<SetFilter, AddStream, WriteLine, SetEvents, WriteEvent, EndRound, TellWords, Resize, Quit, GiveUp>;
 
   struct Reader {
     WorkerStream stream;
@@ -269,6 +269,17 @@ class Output::Thread {
   void post(Request request) {
     queue(std::move(request));
     notify(wake_);
+  }
+
+  // Asks for last words and waits for them.
+  std::vector<LastWords> await_words(Request request, std::chrono::milliseconds deadline) {
+    std::unique_lock lock(mutex_);
+    const auto before = answers_;
+    lock.unlock();
+    post(std::move(request));
+    lock.lock();
+    done_.wait_for(lock, deadline, [&] { return answers_ != before; });
+    return std::exchange(last_words_, {});
   }
 
   bool is_finished_within(std::chrono::milliseconds time) const {
@@ -420,6 +431,39 @@ class Output::Thread {
   }
   void carry_out(const EndRound&) { finish_streams(); }
 
+  void carry_out(const TellWords& request) {
+    const Clock::time_point now = Clock::now();
+    std::vector<LastWords> last_words;
+    for (Reader& reader : readers_) {
+      const StreamRoute& route = reader.stream.route();
+      if (std::count(request.ended.begin(), request.ended.end(), route.local_rank) == 0) continue;
+      if (!reader.is_paused) drain(reader, now);
+      add_words(last_words, reader);
+    }
+    tell(std::move(last_words));
+  }
+
+  // Reads no more than a pipe holds: a process outside the job may have it open and write for ever.
+  void drain(Reader& reader, Clock::time_point now) {
+    std::size_t drained = 0;
+    while (const std::size_t size = drained < kMostInAPipe ? read_once(reader, now) : 0) drained += size;
+  }
+
+  static void add_words(std::vector<LastWords>& last_words, const Reader& reader) {
+    const StreamRoute& route = reader.stream.route();
+    if (route.console != Console::Stderr) return;
+    const auto index = static_cast<std::size_t>(route.local_rank);
+    if (last_words.size() <= index) last_words.resize(index + 1);
+    last_words[index] = {reader.stream.last_lines(), route.file};
+  }
+
+  void tell(std::vector<LastWords> last_words) {
+    const std::lock_guard lock(mutex_);
+    last_words_ = std::move(last_words);
+    ++answers_;
+    done_.notify_all();
+  }
+
   void carry_out(const Quit&) {
     has_quit_ = true;
     finish_streams();
@@ -498,28 +542,19 @@ class Output::Thread {
     std::vector<LastWords> last_words;
     Losses losses;
     for (Reader& reader : readers_) {
-      // Read no more than a pipe holds: a process outside the job may have it open and write for
-      // ever.
-      std::size_t drained = 0;
-      while (const std::size_t size = drained < kMostInAPipe ? read_once(reader, now) : 0) drained += size;
+      drain(reader, now);
       reader.fd.close();
       reader.stream.finish();
       losses.add(reader.stream.file());
-      const StreamRoute& route = reader.stream.route();
-      if (route.console != Console::Stderr) continue;
-      const auto index = static_cast<std::size_t>(route.local_rank);
-      if (last_words.size() <= index) last_words.resize(index + 1);
-      last_words[index] = {reader.stream.last_lines(), route.file};
+      add_words(last_words, reader);
     }
     for (const LineFilter& filter : filters_) losses.add(filter.file.get());
     report(losses);
     readers_.clear();
     paused_ = 0;
     filters_ = {};
-    const std::lock_guard lock(mutex_);
-    last_words_ = std::move(last_words);
     ++rounds_ended_;
-    done_.notify_all();
+    tell(std::move(last_words));
   }
 
   void report(const Losses& losses) {
@@ -542,6 +577,7 @@ class Output::Thread {
   std::atomic<std::uint64_t> bytes_read_{0};
   std::array<bool, 2> is_watched_ = {};
   std::unique_ptr<Sink> events_;
+  std::uint64_t rounds_ended_ = 0;
   int writers_ = 0;  // number of the newest stream as a writer of sinks
   bool has_quit_ = false;
   bool has_given_up_ = false;
@@ -551,7 +587,7 @@ class Output::Thread {
   std::condition_variable done_;
   std::deque<Request> requests_;
   std::vector<LastWords> last_words_;
-  std::uint64_t rounds_ended_ = 0;  // the thread, which alone changes it, reads it without the lock
+  std::uint64_t answers_ = 0;  // to requests for words
 
   std::thread thread_;  // last, since it uses all of the above
 };
@@ -581,6 +617,10 @@ void Output::write_line(Console console, std::string text) { thread_->write_line
 
 std::vector<Output::LastWords> Output::end_round(std::chrono::milliseconds deadline) {
   return thread_->end_round(deadline);
+}
+
+std::vector<Output::LastWords> Output::last_words(const std::vector<int>& ended, std::chrono::milliseconds deadline) {
+  return thread_->last_words(ended, deadline);
 }
 
 void Output::resize() { thread_->resize(); }

@@ -71,6 +71,10 @@ class Output {
   // `deadline`, in case the console blocks.
   std::vector<LastWords> end_round(std::chrono::milliseconds deadline);
 
+  // Returns the last words of each local rank up to now, while its round goes on. What is left in the pipes of
+  // `ended`, whose processes are gone, is read before. Waits at most `deadline`, in case the console blocks.
+  std::vector<LastWords> last_words(const std::vector<int>& ended, std::chrono::milliseconds deadline);
+
   // Returns the bytes that came from workers so far. Any thread may ask.
   std::uint64_t bytes_read() const;
 

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What another process's TCP sockets say about its connections, as /proc shows them.
+// What another process's TCP sockets say about its connections, as /proc shows them, and how to end these from outside.
 #pragma once
 
 #include <sys/types.h>
 
 #include <cstdint>
+#include <set>
+#include <string>
 #include <vector>
 
 namespace ddp::launcher {
@@ -16,5 +18,20 @@ struct TcpSockets {
 
 // Examines a process's TCP sockets. Finds none if the process is gone, or the caller may not see them.
 TcpSockets tcp_sockets_of(pid_t pid, std::uint16_t port);
+
+// TCP sockets of a process, by inode: these, or all but these.
+struct SocketChoice {
+  std::set<ino_t> inodes = {};
+  bool are_others = false;
+
+  bool has(ino_t inode) const { return (inodes.count(inode) > 0) != are_others; }
+};
+
+// Returns why this process may not end that one's connections; empty if it may.
+std::string why_not_endable(pid_t pid);
+// Shuts the process's connections that are chosen down, so that whatever waits for one gets an error there. Sockets
+// that listen stay as they are. Returns how many were shut; a process that is gone has none. `pid` is a child of this
+// process that is not reaped.
+int end_connections(pid_t pid, const SocketChoice& choice);
 
 }  // namespace ddp::launcher

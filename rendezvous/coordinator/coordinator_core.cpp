@@ -256,7 +256,9 @@ std::string CoordinatorCore::why_refused(const AgentState& state) const {
     return differ("--rdzv-backend", backend(theirs), backend(ours));
   }
   if (theirs.survivors_stay != ours.survivors_stay) {
-    const auto choice = [](const JobShape& job) { return job.survivors_stay ? "replace" : "restart"; };
+    const auto choice = [this](const JobShape& job) {
+      return !job.survivors_stay ? "restart" : elastic() ? "shrink" : "replace";
+    };
     return differ("--on-failure", choice(theirs), choice(ours));
   }
   if (!state.epoch.empty() && state.epoch != config_.epoch) {
@@ -512,10 +514,10 @@ void CoordinatorCore::advance() {
 }
 
 // Whether a node that came late takes a free seat now. Not if the job is about to end: workers that have succeeded
-// would have to run again.
+// would have to run again, and those that could stay and can no longer would lose what they have.
 bool CoordinatorCore::has_newcomer() const {
-  const bool has_free_seat = roster_.members() < config_.job.max_nodes;
-  return elastic() && has_free_seat && roster_.spares() > 0 && roster_.succeeded() == 0;  // mutant: take_in
+  const bool has_free_seat = roster_.members() < config_.job.max_nodes && roster_.ending() == 0;  // mutant: is_ending
+  return elastic() && has_free_seat && roster_.spares() > 0 && roster_.succeeded() == 0;          // mutant: take_in
 }
 
 // ---- Rounds ----
@@ -533,8 +535,8 @@ void CoordinatorCore::gather() {
   if (roster_.has_broken_link() && job_.round > 0) return;
   const bool own_is_there = roster_.has_own();  // it may be the last to come
   if (own_is_there && roster_.ready() >= job.max_nodes) return open_round();
-  const bool enough = own_is_there && elastic() && roster_.ready() >= job.min_nodes;
-  if (enough && job_.round > 0) return open_round();  // a node that comes later starts another round
+  const bool enough = own_is_there && elastic() && roster_.ready() >= job.min_nodes;  // mutant: enough
+  if (enough && job_.round > 0) return open_round();  // a node that comes later starts another round; mutant: go_on
   if (!enough) {
     last_call_until_.reset();
     if (now_ >= *gather_until_) return give_up_gathering();
@@ -715,9 +717,9 @@ void CoordinatorCore::on(const StoreFailed& event) {
 
 void CoordinatorCore::stop_round(int signal, Stop stop) {
   stop_ = std::move(stop);
-  if (stop_.trigger == Trigger::Failure || stop_.trigger == Trigger::Loss) {
-    actions_->push_back(PublishFailure{stop_.reason, stop_.dead});
-  }
+  const bool is_failure = stop_.trigger == Trigger::Failure || stop_.trigger == Trigger::Loss;
+  // Workers that wait for one another see no other sign that they are to leave their groups.
+  if (is_failure || survivors_stay()) actions_->push_back(PublishFailure{stop_.reason, stop_.dead});
   const bool nothing_runs = job_.phase == Phase::Gathering && roster_.quiet() == 0;
   if (job_.phase == Phase::Gathering) stop_gathering();
   job_.phase = Phase::Stopping;
@@ -728,18 +730,27 @@ void CoordinatorCore::stop_round(int signal, Stop stop) {
 void CoordinatorCore::send_stop(int signal) {
   Directive directive = make(Directive::Kind::Stop, stop_.reason);
   directive.stop_signal = signal;
-  directive.survivors_stay = survivors_stay();
   directive.cause = stop_.cause;
   for (const Incarnation& seat : roster_.seats()) {
-    if (!seat.empty()) send(roster_.at(seat), directive);
+    if (seat.empty()) continue;
+    const Node& node = roster_.at(seat);
+    directive.survivors_stay = survivors_stay() && !node.leaving;  // mutant: leaver_ends
+    send(node, directive);
   }
 }
 
-// Whether workers that can go on in another round are to live, since there will most likely be one.
+// Whether workers that can go on in another round are to live, since there will most likely be one. While a round is
+// being stopped the answer stays the same.
 bool CoordinatorCore::survivors_stay() const {
-  const bool is_failure = stop_.trigger == Trigger::Failure || stop_.trigger == Trigger::Loss;
-  const bool has_restarts = restarts_used() < config_.job.max_restarts;
-  return config_.job.survivors_stay && is_failure && has_restarts;
+  if (!config_.job.survivors_stay || stop_.trigger == Trigger::Final || hang_of_round() == Hang::End) return false;
+  return !spends_restart() || restarts_used() < config_.job.max_restarts;  // mutant: who_stays
+}
+
+// Whether the round that follows this stop counts as a restart.
+bool CoordinatorCore::spends_restart() const {
+  const bool is_hang = hang_of_round() != Hang::None;
+  return stop_.trigger == Trigger::Failure ||
+         (stop_.trigger == Trigger::Loss && (!elastic() || is_hang));  // mutant: spends
 }
 
 // Decides how the job goes on when no process of the round acts any more, and all is known: error files and last lines
@@ -777,10 +788,8 @@ void CoordinatorCore::after_stop() {
   }
   if (cause) job_.cause = exit.cause = cause;
   exit.exit_code = cause ? cause->status.shell_code() : 1;  // mutant: exit_code
-  const Hang hang = stop_.trigger == Trigger::Loss ? hang_of_round() : Hang::None;
-  const bool spends = stop_.trigger == Trigger::Failure ||
-                      (stop_.trigger == Trigger::Loss && (!elastic() || hang != Hang::None));  // mutant: spends
-  if (unkillable) {                                                                            // mutant: unkillable
+  const bool spends = spends_restart();
+  if (unkillable) {  // mutant: unkillable
     exit.reason += "; not restarted, since not all processes could be killed";
     return end(exit);
   }
@@ -788,7 +797,7 @@ void CoordinatorCore::after_stop() {
     exit.reason += "; not restarted, since the program cannot run there";
     return end(exit);
   }
-  if (hang == Hang::End) return end(exit);                                      // mutant: hang_ends
+  if (hang_of_round() == Hang::End) return end(exit);                           // mutant: hang_ends
   if (spends && restarts_used() >= config_.job.max_restarts) return end(exit);  // mutant: last_restart
   if (spends) {
     ++job_.restarts;  // mutant: count_restart
@@ -803,6 +812,7 @@ void CoordinatorCore::after_stop() {
 // Whether a node has ended the round because its workers stood still, and what is to follow.
 Hang CoordinatorCore::hang_of_round() const {
   Hang hang = Hang::None;
+  if (stop_.trigger != Trigger::Loss) return hang;
   for (const Loss& loss : losses_) hang = std::max(hang, loss.hang);
   return hang;
 }
@@ -847,7 +857,8 @@ void CoordinatorCore::next_round(const std::string& why) {
   job_.phase = Phase::Gathering;
   job_.why_round = why;
   gathering_since_ = now_;
-  gather_until_ = now_ + (config_.job.max_restarts == 0 ? milliseconds(0) : config_.join_timeout);
+  const bool waits = config_.job.max_restarts > 0 || config_.job.survivors_stay;
+  gather_until_ = now_ + (waits ? config_.join_timeout : milliseconds(0));  // mutant: wait_for_more
   for (auto node = roster_.nodes().begin(); node != roster_.nodes().end();) {
     const Node& leaver = (node++)->second;
     if (leaver.leaving) release(leaver);  // mutant: leaver

@@ -10,7 +10,8 @@
 //
 // Invariants: the ranks of a round are exactly 0..world_size-1; a round is opened only when every node of the one
 // before is idle or lost; there are at most max_restarts restarts; once Over, always Over. A node is idle if each of
-// its processes is reaped or, where survivors stay (--on-failure replace), has left the round and waits for the next.
+// its processes is reaped or, where survivors stay (--on-failure replace or shrink), has left the round and waits for
+// the next.
 //
 // A node is one agent process (an incarnation). It outlives its link: a link that breaks has kReconnectWindow to come
 // back, a link that falls silent has lost_after; then the node is lost. What follows from which event:
@@ -25,6 +26,8 @@
 //   a node comes, a seat is free          –                                   next round with it; spends no restart
 //   a stop signal on one node             ends the job                        that node leaves; the coordinator's own,
 //                                                                             or with too few left: ends the job
+//
+// Where survivors stay, workers live through all of these but the ends, and wait below min for as long as join_timeout.
 #pragma once
 
 #include <chrono>
@@ -112,9 +115,9 @@ struct OpenStore {  // open an empty store for this round; connections to the on
   int round;
   std::vector<std::string> addresses;  // numeric, the members'; connections from elsewhere are refused
 };
-struct PublishFailure {  // write into the store, for the workers that are still running, which ranks died
+struct PublishFailure {  // write into the store, for the workers that are still running, why their round ends
   std::string text;
-  std::vector<int> ranks;  // in order; of a lost node all of its ranks
+  std::vector<int> ranks;  // that died, in order; of a lost node all of its ranks; none if a node comes or leaves
 };
 struct CoordinatorLogLine {  // for the user, on the coordinator's node
   std::string text;
@@ -246,6 +249,7 @@ class CoordinatorCore {
   void send_stop(int signal);
   bool survivors_stay() const;
   Hang hang_of_round() const;
+  bool spends_restart() const;
   void after_stop();
   void next_round(const std::string& why);
   void end(const Directive& exit);

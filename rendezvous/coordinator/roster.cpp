@@ -52,6 +52,7 @@ void Roster::count(const Node& node, int sign) {
   add(counts_.idle, is_idle(node));
   add(counts_.quiet, node.seat >= 0 && node.state.phase == WorkersPhase::Quiet);
   add(counts_.succeeded, has_succeeded(node));
+  add(counts_.ending, node.seat >= 0 && node.state.round == round_ && node.state.is_ending);
   add(counts_.challengers, !node.holder.empty());
 }
 

@@ -102,6 +102,8 @@ class Roster {
   int idle() const { return counts_.idle; }
   // Returns the number of members with workers that wait for the next round.
   int quiet() const { return counts_.quiet; }
+  // Returns the number of members on which a worker is done with all that others need it for.
+  int ending() const { return counts_.ending; }
   bool has_broken_link() const { return counts_.cut > 0; }
 
   // Adds a node that has made its first report, over this link.
@@ -124,7 +126,7 @@ class Roster {
 
  private:
   struct Counts {
-    int ready = 0, spares = 0, cut = 0, members = 0, idle = 0, quiet = 0, succeeded = 0, challengers = 0;
+    int ready = 0, spares = 0, cut = 0, members = 0, idle = 0, quiet = 0, succeeded = 0, ending = 0, challengers = 0;
   };
 
   void count(const Node& node, int sign);

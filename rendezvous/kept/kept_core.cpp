@@ -39,6 +39,9 @@ std::string why_not_together(const Workers& workers, const std::vector<int>& ran
     if (worker.layout != first.layout || worker.tensor_bytes != first.tensor_bytes) {
       return rank_of(worker) + " has kept other tensors than " + rank_of(first);
     }
+    if (worker.is_sharded != first.is_sharded) {
+      return "of " + rank_of(worker) + " and " + rank_of(first) + " one has kept tensors that no other rank has";
+    }
     if (worker.done == kNoStep) return rank_of(worker) + " had not come to its first step";
   }
   return "";
@@ -123,6 +126,74 @@ KeptPlan go_back_with_shadow(const Workers& workers, std::int64_t newest) {
   return plan;
 }
 
+// ---- Tensors of a rank's own ----
+
+bool is_whole_after(const KeptFacts& worker, std::int64_t step) { return worker.is_whole() && worker.begun == step; }
+
+// Returns whether the worker's own tensors after this step are there, in their place or in its shadow.
+bool has_own_after(const KeptFacts& worker, std::int64_t step) {
+  const bool has_shadow = worker.shadow_parts > 0 && worker.shadow == step;
+  return is_whole_after(worker, step) || (has_shadow && (worker.begun == step || worker.begun == step + 1));
+}
+
+// Returns why not all ranks can go on after update `newest`, nor go back before it.
+std::string why_no_own(const Workers& workers, std::int64_t newest) {
+  const auto lacks_own = [&](const KeptFacts& worker) { return !has_own_after(worker, newest - 1); };
+  const auto is_whole = [&](const KeptFacts& worker) { return is_whole_after(worker, newest); };
+  const auto hint = [](const KeptFacts& worker) {
+    return worker.shadow_parts == 0 ? " (--keep-memory=shadow would have a copy)"
+                                    : ", and its shadow is of another step";
+  };
+  const std::string update = " update " + std::to_string(newest);
+  const auto torn = std::find_if(workers.begin(), workers.end(),
+                                 [&](const KeptFacts& worker) { return lacks_own(worker) && !is_whole(worker); });
+  if (torn != workers.end()) {
+    return rank_of(*torn) + " was within" + update + ", and no other rank has its own tensors" + hint(*torn);
+  }
+  const auto through = std::find_if(workers.begin(), workers.end(), lacks_own);
+  const auto behind = std::find_if_not(workers.begin(), workers.end(), is_whole);
+  if (through == workers.end() || behind == workers.end()) return "the ranks' tensors are of no step";
+  return rank_of(*behind) + " was not through with" + update + ", and " + rank_of(*through) +
+         ", which was, has no copy of its own tensors from before it" + hint(*through);
+}
+
+// Has all go on after a step after which each worker's own tensors are there.
+KeptPlan go_back_with_own(const Workers& workers, std::int64_t step) {
+  KeptPlan plan;
+  plan.step = step;
+  plan.go_on = GoOn::AfterStep;
+  plan.restores_own = true;
+  std::string takers;
+  for (std::size_t i = 0; i < workers.size(); ++i) {
+    if (!has_done_record(workers[i], step)) return nowhere(rank_of(workers[i]) + " has no record of that step");
+    const bool is_whole = is_whole_after(workers[i], step);
+    if (is_whole) plan.source = static_cast<int>(i);
+    plan.copies.push_back(!is_whole);
+    if (!is_whole) takers += (takers.empty() ? "" : ", ") + rank_of(workers[i]);
+  }
+  plan.reason = "every rank goes on after step " + std::to_string(step) + "; tensors that no other rank has are " +
+                "taken from the shadow by " + takers;
+  const KeptFacts& first = workers.front();
+  if (plan.source >= 0 || first.tensor_bytes == 0) return plan;
+  for (std::int64_t part = 0; part < first.shadow_parts; ++part) {
+    plan.parts.push_back(holder_of(workers, part, step));
+    if (plan.parts.back() < 0) return nowhere("a part of the shadow of step " + std::to_string(step) + " is missing");
+  }
+  return plan;
+}
+
+KeptPlan plan_with_own(const Workers& workers, std::int64_t newest) {
+  const auto all = [&](const auto& holds) { return std::all_of(workers.begin(), workers.end(), holds); };
+  if (all([&](const KeptFacts& worker) { return is_whole_after(worker, newest); })) return go_on_with(workers, 0);
+  // A rank that was killed while it took its tensors back may have begun no later step than the one it goes back to.
+  for (const std::int64_t step : {newest, newest - 1}) {
+    if (step >= 0 && all([&](const KeptFacts& worker) { return has_own_after(worker, step); })) {
+      return go_back_with_own(workers, step);
+    }
+  }
+  return nowhere(why_no_own(workers, newest));
+}
+
 // Decides for workers whose memory belongs together.
 KeptPlan plan_together(const Workers& workers) {
   std::int64_t newest = 0;
@@ -136,6 +207,7 @@ KeptPlan plan_together(const Workers& workers) {
     return nowhere(rank_of(worker) + " was at update " + std::to_string(worker.begun) + " and another rank at " +
                    std::to_string(newest) + ": they are not in step");
   }
+  if (workers.front().is_sharded) return plan_with_own(workers, newest);
   if (const auto behind = whole_at(newest - 1); behind != workers.end()) {
     return go_back(workers, static_cast<std::size_t>(behind - workers.begin()));
   }
@@ -165,6 +237,8 @@ KeptFacts facts_of(const KeptHeader& header) {
   facts.shadow_part = header.shadow_part;
   facts.shadow_parts = header.shadow_parts;
   facts.shadow = header.shadow.load(std::memory_order_acquire);
+  facts.own_bytes = header.own_bytes;
+  facts.is_sharded = header.is_sharded != 0;
   return facts;
 }
 
@@ -192,6 +266,9 @@ KeptPlan plan_recovery_of_job(const Workers& workers) {
   const auto size = static_cast<int>(workers.size());
   if (std::string why = why_not_together(there, ranks, size); !why.empty()) return nowhere(std::move(why));
   KeptPlan plan = plan_together(there);
+  if (!others.empty() && there.front().is_sharded) {
+    return nowhere(others + " has kept nothing, and no other rank has its own tensors");
+  }
   if (others.empty() || !plan.usable()) return plan;
   if (plan.source < 0) return nowhere(others + " has kept nothing, and no rank has whole tensors");
   plan.source = ranks[static_cast<std::size_t>(plan.source)];
@@ -212,6 +289,10 @@ SuccessorPlan plan_successor(const KeptFacts& worker) {
   if (worker.begun == done && worker.is_whole()) return {GoOn::AfterStep, done, false};
   if (worker.begun != done + 1 || !has_begun_record(worker, worker.begun)) return {};
   return {GoOn::WithinStep, worker.begun, !worker.is_whole()};
+}
+
+bool is_update_worth_finishing(const KeptFacts& worker) {
+  return !worker.is_whole() && !(worker.is_sharded && worker.shadow_parts > 0);
 }
 
 bool has_tensors_for(const KeptFacts& worker, const KeptFacts& other, std::int64_t step) {

@@ -4,7 +4,7 @@
 //
 // It rests on two facts of data-parallel training. A rank begins update s only after all ranks have contributed their
 // gradients of step s, so that ranks differ by at most one update. And after an update all ranks have equal tensors, so
-// that one rank's can replace another's.
+// that one rank's can replace another's. Tensors of a rank's own, such as a shard, are another matter: see below.
 //
 //     a rank has not begun update s, others have        all go back to the end of step s - 1, with its tensors
 //     all have begun s, one at least is through         the others take its tensors, and
@@ -43,6 +43,8 @@ struct KeptFacts {
   std::int64_t begun = kNoStep, updated = kNoStep, done = kNoStep;
   std::array<std::int64_t, 2> begun_records = {kNoStep, kNoStep}, done_records = {kNoStep, kNoStep};
   std::int64_t shadow_part = 0, shadow_parts = 0, shadow = kNoStep;
+  std::uint64_t own_bytes = 0;
+  bool is_sharded = false;  // a rank of the job has tensors of its own
 
   // The tensors are those after update `begun`; else the update, or a copy, was under way.
   bool is_whole() const { return begun == updated; }
@@ -63,10 +65,11 @@ struct KeptPlan {
   int source = -1;                // index of a worker whose tensors are of that step
   std::vector<bool> copies = {};  // by index: whether the worker takes the source's tensors first
   std::vector<bool> fills = {};   // by index: whether it takes the source's records, too, since it has kept nothing
-  // For each part of the shadow, the index of the worker that has it. Every worker puts its tensors together from these
-  // first. Empty: the shadow is not used.
+  // For each part of the shadow, the index of the worker that has it. Each worker that copies puts its tensors together
+  // from these first. Empty: the parts are not used.
   std::vector<int> parts = {};
-  std::string reason;  // in words, for the log
+  bool restores_own = false;  // whether a worker that copies takes its own tensors from its own shadow
+  std::string reason;         // in words, for the log
 
   bool usable() const { return go_on != GoOn::Nowhere; }
 };
@@ -76,6 +79,7 @@ KeptPlan plan_recovery(const std::vector<KeptFacts>& workers, int base_rank, int
 
 // Decides for the workers of all nodes, by rank. Those that have kept nothing, such as the workers of a node that
 // replaces a lost one, are filled by one that is whole, if there is one: all ranks have equal tensors after an update.
+// Where ranks have tensors of their own, those of a lost node are nowhere, and nothing is used.
 KeptPlan plan_recovery_of_job(const std::vector<KeptFacts>& workers);
 
 // What one process does that takes the place of a worker that was killed, while the others run on and wait for it. It
@@ -92,6 +96,9 @@ struct SuccessorPlan {
   bool needs_tensors = false;   // another worker has them once it is through with the update
 };
 SuccessorPlan plan_successor(const KeptFacts& worker);
+// Returns whether it is of use that a worker that is within its update gets through it before it is stopped. With a
+// shadow of its own tensors it is not: where any rank is torn, all go back.
+bool is_update_worth_finishing(const KeptFacts& worker);
 // Returns whether a worker has the tensors after the update of a step, as one with these facts needs them.
 bool has_tensors_for(const KeptFacts& worker, const KeptFacts& other, std::int64_t step);
 

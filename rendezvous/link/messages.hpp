@@ -90,7 +90,8 @@ struct JobShape {
   int max_nodes = 1;
   int max_restarts = 0;
   bool node_ranks_given = false;  // by --node-rank (static); else the coordinator assigns them
-  bool survivors_stay = false;    // --on-failure replace: a new round keeps living workers that can go on in it
+  bool survivors_stay = false;    // a new round keeps living workers that can go on in it: --on-failure replace, and in
+                                  // an elastic job shrink
   bool operator==(const JobShape&) const = default;
 };
 
@@ -113,6 +114,7 @@ struct AgentState {
   Hang hang = Hang::None;               // whether that was for a hang
   int stop_signal = 0;                  // the user stopped this agent with this signal; SIGKILL: a second time
   std::vector<int> unkillable;          // pids that outlived SIGKILL
+  bool is_ending = false;               // a worker of `round` that could stay can no longer: the job is about to end
   int successors = 0;                   // processes that took the place of single workers; each counts as a restart
   bool can_look = false;                // it knows LookRequest
   bool left = false;                    // the last message: nothing runs here any more, and this agent exits

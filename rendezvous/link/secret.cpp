@@ -130,6 +130,13 @@ Secret read_secret_file(const std::string& path, SecretReaders readers) {
   return *found;
 }
 
+std::string digits_of(const Secret& secret) {
+  std::string digits(kDigits + 1, '\0');
+  sodium_bin2hex(digits.data(), digits.size(), secret.bytes().data(), secret.bytes().size());
+  digits.pop_back();
+  return digits;
+}
+
 std::optional<Secret> secret_of(std::string_view digits) {
   Secret::Bytes bytes;
   std::size_t decoded = 0;

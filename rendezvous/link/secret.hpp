@@ -51,6 +51,9 @@ Secret read_secret_file(const std::string& path, SecretReaders readers = SecretR
 // every secret.
 std::optional<Secret> secret_of(std::string_view digits);
 
+// Returns the secret's 64 hexadecimal digits, for those who pass it on; nobody wipes them.
+std::string digits_of(const Secret& secret);
+
 using JobTag = std::array<unsigned char, 8>;
 JobTag job_tag(const std::string& id);  // never all zeros
 

@@ -28,14 +28,18 @@ ddp_status ddp_keep(ddp_session* session, const char* name, size_t bytes, const 
     not_null(memory, "the pointer to fill in") = nullptr;
     not_null(found, "the number to fill in") = 0;
     const ddp_keep_options given = DDP_OPTIONS(ddp_keep_options, layout, options);
-    KeptMemory::Options keep = {
-        .name = &not_null(name, "the name of memory to keep"), .bytes = bytes, .layout = given.layout, .record = {}};
+    KeptMemory::Options keep = {.name = &not_null(name, "the name of memory to keep"),
+                                .bytes = bytes,
+                                .layout = given.layout,
+                                .own_bytes = given.own_bytes,
+                                .own_layout = given.own_layout,
+                                .record = {}};
     if (given.record_count > 0) {
       const ddp_buffer* const first = &not_null(given.record, "the record to keep");
       keep.record.assign(first, first + given.record_count);
     }
     auto made = std::make_unique<KeptMemory>(not_null(of(session), "the session").world(), std::move(keep));
-    *memory = made->tensors();
+    *memory = made->memory();
     *found = made->is_filled() ? 2 : made->found() ? 1 : 0;
     *kept = reinterpret_cast<ddp_kept*>(made.release());
   });

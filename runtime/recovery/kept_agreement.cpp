@@ -37,12 +37,15 @@ KeptPlan not_used(std::string why) {
 }
 
 // Returns the plan for memory of these ranks, without asking where tensors can be had.
-KeptPlan plan_for(const std::vector<FoundMemory>& found) {
+KeptPlan plan_for(const std::vector<FoundMemory>& found, bool is_sharded) {
   std::vector<KeptFacts> memories;
   for (std::size_t rank = 0; rank < found.size(); ++rank) {
     const FoundMemory& its = found[rank];
     if (its.layout != found[0].layout || its.bytes != found[0].bytes || its.record_bytes != found[0].record_bytes)
       return not_used("rank " + std::to_string(rank) + " keeps other tensors than rank 0");
+    if (its.memory.is_there && its.memory.is_sharded != is_sharded)
+      return not_used("ranks had " + std::string(is_sharded ? "no" : "some") +
+                      " tensors of their own when it was kept");
     memories.push_back(its.memory);
   }
   return rendezvous::plan_recovery_of_job(memories);
@@ -57,17 +60,26 @@ bool KeptAgreement::fills_any() const { return any(plan.fills); }
 
 KeptAgreement agree_on_kept(ProcessGroup& world, const FoundMemory& own) {
   const std::vector<FoundMemory> found = exchange(world, own);
-  KeptAgreement agreement = {plan_for(found)};
+  KeptAgreement agreement;
+  agreement.is_sharded =
+      std::any_of(found.begin(), found.end(), [](const FoundMemory& its) { return its.own_bytes > 0; });
+  agreement.plan = plan_for(found, agreement.is_sharded);
   const KeptPlan& plan = agreement.plan;
+  const auto give_up = [&](std::string why) {
+    agreement.plan = not_used(std::move(why));
+    return agreement;
+  };
   if (!plan.usable()) return agreement;
   for (std::size_t rank = 0; rank < found.size(); ++rank) {
-    const bool has_them = !plan.copies[rank] || found[rank].offered_step == plan.step;
+    const bool has_source = plan.source >= found[rank].first_offered && plan.source <= found[rank].last_offered;
+    const bool has_them =
+        !plan.copies[rank] || found[rank].bytes == 0 || found[rank].offered_step == plan.step || has_source;
     agreement.over_network.push_back(!has_them);
     if (has_them) continue;
     const std::string who = "rank " + std::to_string(rank);
-    if (plan.source < 0) return {not_used(who + " has no tensors of step " + std::to_string(plan.step))};
+    if (plan.source < 0) return give_up(who + " has no tensors of step " + std::to_string(plan.step));
     // A process that takes this rank's place would have to repeat it.
-    if (world.awaits_successors()) return {not_used(who + " found nothing that it can use")};
+    if (world.awaits_successors()) return give_up(who + " found nothing that it can use");
   }
   if (plan.source >= 0) agreement.source = found[static_cast<std::size_t>(plan.source)].memory;
   return agreement;

@@ -13,10 +13,12 @@ namespace ddp::runtime {
 
 // What one rank wants to keep, and what it has found.
 struct FoundMemory {
-  std::uint64_t layout = 0, bytes = 0, record_bytes = 0;
+  std::uint64_t layout = 0, bytes = 0, record_bytes = 0;  // what is equal on all ranks
+  std::uint64_t own_bytes = 0;                            // what only this rank has
   // The step of the tensors that the agent offers this rank, in another rank's memory or in the shadow's parts.
   std::int64_t offered_step = rendezvous::kNoStep;
-  rendezvous::KeptFacts memory = {};  // is_there: the memory is of this layout
+  std::int64_t first_offered = 0, last_offered = -1;  // ranks whose memory the agent offers besides
+  rendezvous::KeptFacts memory = {};                  // is_there: the memory is of this layout
 };
 
 struct KeptAgreement {
@@ -24,6 +26,7 @@ struct KeptAgreement {
   // By rank: it takes the tensors of plan.source over the network, since its agent has none that are equal.
   std::vector<bool> over_network = {};
   rendezvous::KeptFacts source = {};  // what plan.source has
+  bool is_sharded = false;            // a rank has tensors of its own
 
   bool takes_any_over_network() const;
   bool fills_any() const;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
 #include <cstring>
 #include <new>
 #include <utility>
@@ -39,7 +40,21 @@ KeptMemory::Options checked(KeptMemory::Options options) {
   if (options.bytes >= kMost || record_bytes(options.record) >= kMost) {
     throw Error(ErrorCode::InvalidArgument, "ddp_keep: " + std::to_string(options.bytes) + " bytes is too much");
   }
+  if (options.own_bytes > options.bytes) {
+    throw Error(ErrorCode::InvalidArgument, "ddp_keep: " + std::to_string(options.own_bytes) +
+                                                " bytes are the rank's own, of " + std::to_string(options.bytes));
+  }
   return options;
+}
+
+// Says what the user should know from the start.
+void warn_of_shards(const ProcessGroup& world, const std::string& name) {
+  if (world.rank() != 0) return;
+  std::fprintf(
+      stderr,
+      "libddp: kept memory \"%s\": ranks have tensors that no other rank has. If one is killed while an update "
+      "is under way, the job starts from its checkpoint (ddprun --keep-memory=shadow keeps a copy of them)\n",
+      name.c_str());
 }
 
 }  // namespace
@@ -48,7 +63,7 @@ KeptMemory::KeptMemory(ProcessGroup& world, Options options)
     : marks_in_(world.awaits_successors() ? &world : nullptr),
       options_(checked(std::move(options))),
       shadow_(Shadow::of_rank(world.rank())),
-      places_(options_.bytes, record_bytes(options_.record), shadow_.parts) {
+      places_(shared_bytes(), record_bytes(options_.record), shadow_.parts, options_.own_bytes) {
   if (!world.reaches_host_memory()) {
     throw Error(ErrorCode::InvalidArgument, "ddp_keep: the session needs a backend for the CPU's memory");
   }
@@ -56,6 +71,7 @@ KeptMemory::KeptMemory(ProcessGroup& world, Options options)
   // A successor reads the records alone, until its start is over.
   const auto pages = world.is_successor() ? Mapping::Pages::AtFirstUse : Mapping::Pages::Now;
   offer_ = ask_for_kept_memory(options_.name, places_.all, pages);
+  parts_ = facts_of_parts(offer_.parts);
   const bool had_some = header().version == rendezvous::kKeptVersion;
   const KeptAgreement agreement = agree_on_kept(world, found_memory());
   if (world.is_successor()) {
@@ -65,18 +81,23 @@ KeptMemory::KeptMemory(ProcessGroup& world, Options options)
                                          "used (has the program changed?)");
     }
     recover(offer_.go_on, offer_.step);
-    if (offer_.source || !offer_.parts.empty()) take_tensors();
+    if (offer_.source || !offer_.parts.empty()) {
+      mark_taking();
+      take_tensors();
+      mark_taken();
+    }
     recovered_ = "takes the place of a process that died, and " + recovered_;
     restore_record(places_.done_record(step_));
     offer_.memory.make_private(offer_.file.get());
   } else if (agreement.plan.usable()) {
     recover_with(world, agreement);
   } else {
-    make(world);
+    make(world, agreement.is_sharded);
     recovered_ = !offer_.outlives_process ? "memory is not kept (ddprun --keep-memory)"
                  : had_some               ? "what was found is not used: " + agreement.plan.reason
                                           : "nothing was found, memory is kept from now on";
   }
+  if (agreement.is_sharded && offer_.outlives_process && shadow_.parts == 0) warn_of_shards(world, options_.name);
   const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - began);
   if (found_) recovered_ += " (" + std::to_string(took.count()) + " ms)";
   if (!world.is_successor()) offer_.file.close();
@@ -86,20 +107,31 @@ KeptMemory::KeptMemory(ProcessGroup& world, Options options)
 bool KeptMemory::has_own_memory() const {
   const KeptHeader& h = header();
   return offer_.outlives_process && h.version == rendezvous::kKeptVersion && h.layout == options_.layout &&
-         h.tensor_bytes == options_.bytes && h.record_bytes == record_bytes(options_.record) &&
-         h.shadow_part == static_cast<std::int64_t>(shadow_.part) &&
+         h.tensor_bytes == shared_bytes() && h.own_bytes == options_.own_bytes && h.own_layout == options_.own_layout &&
+         h.record_bytes == record_bytes(options_.record) && h.shadow_part == static_cast<std::int64_t>(shadow_.part) &&
          h.shadow_parts == static_cast<std::int64_t>(shadow_.parts);
 }
 
 FoundMemory KeptMemory::found_memory() const {
-  FoundMemory found = {options_.layout, options_.bytes, record_bytes(options_.record)};
+  FoundMemory found = {options_.layout, shared_bytes(), record_bytes(options_.record), options_.own_bytes};
   if (has_own_memory()) found.memory = facts_of(header());
-  if (offer_.source || !offer_.parts.empty()) found.offered_step = offer_.step;
+  if (!found.memory.is_sharded) {
+    if (offer_.source || !offer_.parts.empty()) found.offered_step = offer_.step;
+    return found;
+  }
+  if (parts_.empty()) return found;
+  const auto [first, last] =
+      std::minmax_element(parts_.begin(), parts_.end(), [](const auto& a, const auto& b) { return a.rank < b.rank; });
+  found.first_offered = first->rank;
+  found.last_offered = last->rank;
+  const auto is_of_step = [&](const rendezvous::KeptFacts& part) { return part.shadow == parts_.front().shadow; };
+  const bool is_whole = parts_.size() == shadow_.parts && std::all_of(parts_.begin(), parts_.end(), is_of_step);
+  if (is_whole) found.offered_step = parts_.front().shadow;
   return found;
 }
 
 // Makes the memory, which nobody can use before the first done().
-void KeptMemory::make(const ProcessGroup& world) {
+void KeptMemory::make(const ProcessGroup& world, bool is_sharded) {
   KeptHeader& h = header();
   h.version = 0;
   for (rendezvous::KeptMark* mark : {&h.done, &h.begun, &h.updated, &h.begun_records[0], &h.begun_records[1],
@@ -108,13 +140,16 @@ void KeptMemory::make(const ProcessGroup& world) {
   }
   for (rendezvous::KeptPosition& position : h.positions) position.step.store(kNoStep, std::memory_order_release);
   h.layout = options_.layout;
-  h.tensor_bytes = options_.bytes;
+  h.tensor_bytes = shared_bytes();
+  h.own_layout = options_.own_layout;
+  h.own_bytes = options_.own_bytes;
+  h.is_sharded = is_sharded ? 1 : 0;
   h.record_bytes = record_bytes(options_.record);
   h.rank = world.rank();
   h.world_size = world.size();
   h.shadow_part = static_cast<std::int64_t>(shadow_.part);
   h.shadow_parts = static_cast<std::int64_t>(shadow_.parts);
-  std::memset(tensors(), 0, options_.bytes);
+  std::memset(memory(), 0, options_.bytes);
   std::atomic_thread_fence(std::memory_order_release);
   h.version = rendezvous::kKeptVersion;
 }
@@ -136,12 +171,18 @@ void KeptMemory::recover_with(ProcessGroup& world, const KeptAgreement& agreemen
   recover(plan.go_on, plan.step);
   is_filled_ = !plan.fills.empty() && plan.fills[own];
   if (is_filled_) {
-    make(world);
+    make(world, agreement.is_sharded);
     header().version = 0;  // until all is there
   }
   const bool is_over_network = agreement.over_network[own];
-  if (plan.copies[own] && !is_over_network) take_tensors();
+  if (plan.copies[own]) mark_taking();
+  if (plan.copies[own] && plan.restores_own) {
+    put_back_own(offer_.memory.at(0), places_);
+    recovered_ += ", with its own tensors from the shadow";
+  }
+  if (plan.copies[own] && !is_over_network) take_offered(plan);
   if (agreement.takes_any_over_network()) share_tensors(world, agreement);
+  if (plan.copies[own] && !is_filled_) mark_taken();
   if (agreement.fills_any()) share_records(world, agreement);
   offer_.source.close();
   offer_.parts.clear();
@@ -151,11 +192,9 @@ void KeptMemory::recover_with(ProcessGroup& world, const KeptAgreement& agreemen
 // Has the ranks that lack them get the tensors of one that is whole. The others get what they have.
 void KeptMemory::share_tensors(ProcessGroup& world, const KeptAgreement& agreement) {
   const bool takes = agreement.over_network[static_cast<std::size_t>(world.rank())];
-  if (takes) header().updated.store(kNoStep, std::memory_order_seq_cst);
-  const ddp_buffer all = {tensors(), options_.bytes, DDP_UINT8, {}};
-  if (options_.bytes > 0) world.run(make_broadcast(all, agreement.plan.source, world.place()));
+  const ddp_buffer all = {tensors(), shared_bytes(), DDP_UINT8, {}};
+  if (shared_bytes() > 0) world.run(make_broadcast(all, agreement.plan.source, world.place()));
   if (!takes) return;
-  if (!is_filled_) mark_taken();
   recovered_ += ", with the tensors " + std::string(is_filled_ ? "and the record " : "") + "of rank " +
                 std::to_string(agreement.plan.source) + " on another node";
 }
@@ -179,17 +218,32 @@ void KeptMemory::share_records(ProcessGroup& world, const KeptAgreement& agreeme
   h.version = rendezvous::kKeptVersion;
 }
 
+// Marks that the tensors are not whole, since they are being replaced.
+void KeptMemory::mark_taking() { header().updated.store(kNoStep, std::memory_order_seq_cst); }
+
 // Replaces the tensors by another rank's, or by the shadow of all ranks, as the agent has offered.
 void KeptMemory::take_tensors() {
   recovered_ += offer_.source ? ", with the tensors of another rank" : ", with tensors put together from the shadow";
-  header().updated.store(kNoStep, std::memory_order_seq_cst);
   if (offer_.source) {
-    const Mapping source(offer_.source.get(), places_.all, false);
-    std::memcpy(tensors(), source.at(places_.tensors), options_.bytes);
+    read_kept(offer_.source.get(), static_cast<std::byte*>(tensors()), shared_bytes(), places_.tensors);
   } else {
     put_together(offer_.memory.at(0), places_, offer_.parts);
   }
-  mark_taken();
+}
+
+// Replaces what is equal on all ranks by what the agent has offered and the plan says.
+void KeptMemory::take_offered(const rendezvous::KeptPlan& plan) {
+  if (!plan.restores_own) return take_tensors();
+  if (shared_bytes() == 0) return;
+  const bool is_in_parts = found_memory().offered_step == plan.step;
+  for (std::size_t i = 0; i < parts_.size() && !is_in_parts; ++i) {
+    if (parts_[i].rank != plan.source) continue;
+    const rendezvous::KeptPlaces its(shared_bytes(), record_bytes(options_.record), shadow_.parts, parts_[i].own_bytes);
+    recovered_ += ", and all others of another rank";
+    return read_kept(offer_.parts[i].get(), static_cast<std::byte*>(tensors()), shared_bytes(), its.tensors);
+  }
+  recovered_ += ", and all others put together from it";
+  put_together(offer_.memory.at(0), places_, offer_.parts);
 }
 
 // Marks that the tensors are whole. Nothing said so while they were replaced.

@@ -33,6 +33,8 @@ class KeptMemory {
     std::string name;
     std::size_t bytes = 0;           // size of the tensors
     std::uint64_t layout = 0;        // any number that says how the bytes are used
+    std::size_t own_bytes = 0;       // the first bytes, which only this rank has
+    std::uint64_t own_layout = 0;    // any number that says how those are used
     std::vector<ddp_buffer> record;  // this rank's memory that a step needs: copied at marks, and back in a successor
   };
 
@@ -41,7 +43,8 @@ class KeptMemory {
   // rendezvous::Error.
   KeptMemory(ProcessGroup& world, Options options);
 
-  void* tensors() const { return offer_.memory.at(places_.tensors); }
+  // Returns the tensors, this rank's own first.
+  void* memory() const { return offer_.memory.at(places_.own); }
   // Whether this memory was filled by an earlier process.
   bool found() const { return found_; }
   // Whether it has another rank's tensors and record, since this rank had nothing.
@@ -66,13 +69,17 @@ class KeptMemory {
   rendezvous::KeptHeader& header() const { return *reinterpret_cast<rendezvous::KeptHeader*>(offer_.memory.at(0)); }
   bool has_own_memory() const;
   FoundMemory found_memory() const;
-  void make(const ProcessGroup& world);
+  void make(const ProcessGroup& world, bool is_sharded);
   void recover(rendezvous::GoOn go_on, std::int64_t step);
   void recover_with(ProcessGroup& world, const KeptAgreement& agreement);
   void share_tensors(ProcessGroup& world, const KeptAgreement& agreement);
   void share_records(ProcessGroup& world, const KeptAgreement& agreement);
+  void mark_taking();
   void take_tensors();
+  void take_offered(const rendezvous::KeptPlan& plan);
   void mark_taken();
+  std::size_t shared_bytes() const { return options_.bytes - options_.own_bytes; }
+  void* tensors() const { return offer_.memory.at(places_.tensors); }
   void save_position(std::int64_t step);
   void end_start();
   void take_place();
@@ -84,6 +91,7 @@ class KeptMemory {
   const Shadow shadow_;
   const rendezvous::KeptPlaces places_;
   KeptOffer offer_;
+  std::vector<rendezvous::KeptFacts> parts_ = {};  // what the memories that the agent offers say
   bool found_ = false;
   bool is_filled_ = false;                           // with what another rank has, since this one had nothing
   std::int64_t tensors_step_ = rendezvous::kNoStep;  // the step whose update was in the tensors that were found

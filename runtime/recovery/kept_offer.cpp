@@ -159,10 +159,13 @@ std::size_t read_kept_memory(const std::string& name, void* to, std::size_t byte
   if (size < sizeof(rendezvous::KeptHeader)) return 0;
   const Mapping header(file, sizeof(rendezvous::KeptHeader), false);
   const auto& kept = *reinterpret_cast<const rendezvous::KeptHeader*>(header.at(0));
-  if (kept.version != rendezvous::kKeptVersion || kept.record_bytes > size) return 0;
-  const std::size_t begin = rendezvous::KeptPlaces(0, kept.record_bytes).tensors;
-  if (begin > size || kept.tensor_bytes > size - begin) return 0;
-  const std::size_t there = std::min<std::size_t>(bytes, kept.tensor_bytes);
+  if (kept.version != rendezvous::kKeptVersion || std::max(kept.record_bytes, kept.own_bytes) > size) return 0;
+  if (kept.tensor_bytes > size || kept.shadow_parts < 0) return 0;
+  const rendezvous::KeptPlaces places(kept.tensor_bytes, kept.record_bytes, static_cast<std::size_t>(kept.shadow_parts),
+                                      kept.own_bytes);
+  const std::size_t begin = places.own;
+  if (places.all > size) return 0;
+  const std::size_t there = std::min<std::size_t>(bytes, kept.own_bytes + kept.tensor_bytes);
   read_kept(file, static_cast<std::byte*>(to), there, begin);
   return there;
 }

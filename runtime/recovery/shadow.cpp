@@ -37,6 +37,7 @@ void Shadow::save(std::byte* memory, const KeptPlaces& places, std::int64_t step
   const KeptPart own(header.tensor_bytes, part, parts);
   header.shadow.store(rendezvous::kNoStep, std::memory_order_seq_cst);
   if (own.bytes > 0) std::memcpy(memory + places.shadow, memory + places.tensors + own.begin, own.bytes);
+  if (header.own_bytes > 0) std::memcpy(memory + places.own_shadow, memory + places.own, header.own_bytes);
   header.shadow.store(step, std::memory_order_release);
 }
 
@@ -45,6 +46,20 @@ void put_together(std::byte* memory, const KeptPlaces& places, const std::vector
     const KeptPart one(header_at(memory).tensor_bytes, i, parts.size());
     read_kept(parts[i].get(), memory + places.tensors + one.begin, one.bytes, places.shadow);
   }
+}
+
+void put_back_own(std::byte* memory, const KeptPlaces& places) {
+  const std::size_t bytes = header_at(memory).own_bytes;
+  if (bytes > 0) std::memcpy(memory + places.own, memory + places.own_shadow, bytes);
+}
+
+std::vector<rendezvous::KeptFacts> facts_of_parts(const std::vector<rendezvous::Descriptor>& parts) {
+  std::vector<rendezvous::KeptFacts> facts;
+  for (const rendezvous::Descriptor& part : parts) {
+    const Mapping header(part.get(), sizeof(KeptHeader), false);
+    facts.push_back(facts_of(*reinterpret_cast<const KeptHeader*>(header.at(0))));
+  }
+  return facts;
 }
 
 }  // namespace ddp::runtime

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "rendezvous/base/descriptor.hpp"
-#include "rendezvous/kept/arena.hpp"
+#include "rendezvous/kept/kept_core.hpp"
 
 namespace ddp::runtime {
 
@@ -22,8 +22,8 @@ struct Shadow {
   // LOCAL_WORLD_SIZE is no number.
   static Shadow of_rank(int rank);
 
-  // Copies this rank's part of the tensors to the shadow, which then is after `step`. Until this is marked there the
-  // shadow is nothing.
+  // Copies this rank's part of the tensors, and its own ones, to the shadow, which then is after `step`. Until this is
+  // marked there the shadow is nothing.
   void save(std::byte* memory, const rendezvous::KeptPlaces& places, std::int64_t step) const;
 };
 
@@ -31,5 +31,11 @@ struct Shadow {
 // rendezvous::Error.
 void put_together(std::byte* memory, const rendezvous::KeptPlaces& places,
                   const std::vector<rendezvous::Descriptor>& parts);
+
+// Fills the rank's own tensors from its shadow.
+void put_back_own(std::byte* memory, const rendezvous::KeptPlaces& places);
+
+// Returns what the memories of these workers say.
+std::vector<rendezvous::KeptFacts> facts_of_parts(const std::vector<rendezvous::Descriptor>& parts);
 
 }  // namespace ddp::runtime

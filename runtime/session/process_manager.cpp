@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "runtime/session/process_manager.hpp"
 
+#include <dlfcn.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -9,11 +10,13 @@
 #include <cstdlib>
 #include <fstream>
 #include <limits>
+#include <mutex>
 #include <sstream>
 #include <string>
 #include <system_error>
 
 #include "rendezvous/base/error.hpp"
+#include "rendezvous/process_manager/meeting_point.hpp"
 #include "rendezvous/slurm_lists.hpp"
 #include "rendezvous/slurm_step.hpp"
 #include "rendezvous/worker_contract.hpp"
@@ -156,7 +159,26 @@ std::string file_of_job(const ProcessManager& process_manager, const Environment
   return maker.empty() ? "" : own_folder(environment) + "/" + maker;
 }
 
-void meet_on_this_host(RendezvousPoint& place, const ProcessManager& process_manager, const Environment& environment) {
+// Whether this program uses MPI itself, whose store the starter's is then.
+bool has_mpi() { return ::dlsym(RTLD_DEFAULT, "MPI_Init") != nullptr; }
+
+// Has rank 0 tell the others its address by the starter's own store. The starter answers once in a process's life, so
+// later sessions meet where the first one did.
+void meet_by_starter(RendezvousPoint& place, const ProcessManager& process_manager) {
+  using rendezvous::KeyValueStore;
+  static std::mutex mutex;
+  static std::optional<rendezvous::MeetingPoint> known;
+  const std::lock_guard lock(mutex);
+  const bool open_mpi = process_manager.kind == ProcessManager::Kind::OpenMpi;
+  if (!known) {
+    known = rendezvous::meeting_point(open_mpi ? KeyValueStore::Pmix : KeyValueStore::Pmi,
+                                      number(process_manager.rank, 0, kNoLimit));
+  }
+  place.host = known->host;
+  place.port = known->port;
+}
+
+void meet_by_mpi(RendezvousPoint& place, const ProcessManager& process_manager, const Environment& environment) {
   const bool open_mpi = process_manager.kind == ProcessManager::Kind::OpenMpi;
   const std::string what = process_manager.world_size.name + " is " + process_manager.world_size.text + ", but " +
                            contract::kMasterAddr + " and " + contract::kMasterPort + " are not set";
@@ -164,7 +186,16 @@ void meet_on_this_host(RendezvousPoint& place, const ProcessManager& process_man
                                        : "mpiexec -genv MASTER_ADDR $(hostname) -genv MASTER_PORT 29500 PROGRAM";
   const std::string advice = ": set them to the node of rank 0 and a port that is free there, for example: " + example;
   if (!process_manager.local_world_size || process_manager.local_world_size->text != process_manager.world_size.text) {
-    invalid_argument(what + ", and not all ranks are on one node" + advice);
+    if (has_mpi()) {
+      invalid_argument(what +
+                       ", not all ranks are on one node, and the starter's own store is in use by this program's MPI" +
+                       advice);
+    }
+    try {
+      return meet_by_starter(place, process_manager);
+    } catch (const Error& error) {
+      throw Error(error.code(), what + ", not all ranks are on one node, and " + error.what() + advice);
+    }
   }
   place.kind = RendezvousPoint::Kind::PortInFile;
   place.file = file_of_job(process_manager, environment);
@@ -197,7 +228,7 @@ RendezvousPoint rendezvous_point(const ProcessManager& process_manager, const En
   if (process_manager.kind == ProcessManager::Kind::Slurm) {
     meet_in_step(place, environment);
   } else if (place.host.empty() && place.port == 0) {
-    meet_on_this_host(place, process_manager, environment);
+    meet_by_mpi(place, process_manager, environment);
   } else if (place.host.empty() || place.port == 0) {
     invalid_argument(std::string(place.host.empty() ? contract::kMasterAddr : contract::kMasterPort) +
                      " not set, though " + (place.host.empty() ? contract::kMasterPort : contract::kMasterAddr) +

@@ -63,7 +63,7 @@ class Session::RegisteredForming {
     // A failure may have been reported before.
     const auto failure =
         session_.failures_ != nullptr ? session_.failures_->wait_for_failure(milliseconds(0)) : std::nullopt;
-    if (failure && failure->concerns(forming_.plan().members)) forming_.end(failure->text);
+    if (failure && session_.ends(*failure, forming_.plan().members)) forming_.end(failure->text);
   }
   ~RegisteredForming() {
     const std::lock_guard lock(session_.mutex_);
@@ -85,19 +85,16 @@ Session::Session(const SessionOptions& options, const Environment& environment)
   // Check backends and the device first, so that errors appear before other ranks wait for this one.
   if (info_.world_size > 1 && !options.backends.cpu.empty()) collectives::load_backend(options.backends.cpu);
   device_for(options.backends);
-  if (info_.world_size > 1) ignore_sigpipe();
   names_.insert(kWorld);
   join(environment);
 }
 
 // Joins the job, then starts what watches and records it.
 void Session::join(const Environment& environment) {
+  if (info_.world_size > 1) ignore_sigpipe();
   store_ = std::make_unique<JobStore>(info_, JobStore::Timeouts{options_.init_timeout, options_.timeout});
-  if (info_.world_size > 1 && info_.place.launcher_hosts) {
-    failures_ = std::make_unique<FailureWatch>(
-        store_->connect_again(), [this](const ReportedFailure& failure) { on_failure(failure); },
-        environment(contract::kLivenessWord).value_or(""));
-  }
+  // A rank that is alone has no peer that could fail; one that stays hears from the launcher that others have come.
+  if (info_.world_size > 1 || stays_) watch_for_failures(environment);
   if (info_.world_size > 1 && debug_ == DebugLevel::Detail) {
     call_log_ = std::make_unique<CallLog>(store_->connect_again(), store_->key("calls/"), info_.rank);
   }
@@ -105,6 +102,13 @@ void Session::join(const Environment& environment) {
   place_flight_recorder(error_file.empty() ? "" : contract::flight_recorder_file(error_file, info_.rank), info_.rank,
                         info_.world_size);
   form_world(environment);
+}
+
+void Session::watch_for_failures(const Environment& environment) {
+  if (!info_.place.launcher_hosts) return;
+  failures_ = std::make_unique<FailureWatch>(
+      store_->connect_again(), [this](const ReportedFailure& failure) { on_failure(failure); },
+      environment(contract::kLivenessWord).value_or(""));
 }
 
 Session::~Session() {
@@ -261,7 +265,7 @@ Session::Group& Session::add(GroupPointer group, const GroupPlan& plan, GroupCon
   }
   // A failure may have been reported after the forming checked for it last.
   const auto failure = failures_ != nullptr ? failures_->wait_for_failure(milliseconds(0)) : std::nullopt;
-  if (failure && failure->concerns(added.members)) added.operations->lose_peer(failure->text);
+  if (failure && ends(*failure, added.members)) added.operations->lose_peer(failure->text);
   return added;
 }
 
@@ -379,22 +383,35 @@ const std::string& Session::backend_of(const ProcessGroup& group) { return find(
 void Session::on_failure(const ReportedFailure& failure) {
   const std::lock_guard lock(mutex_);
   for (GroupForming* forming : formings_) {
-    if (stays_ || failure.concerns(forming->plan().members)) forming->end(failure.text);
+    if (ends(failure, forming->plan().members)) forming->end(failure.text);
   }
   for (const GroupPointer& group : groups_) {
-    if (stays_ || failure.concerns(group->members)) group->operations->lose_peer(failure.text);
+    if (ends(failure, group->members)) group->operations->lose_peer(failure.text);
   }
+}
+
+// Whether a group of these ranks ends. Where this process stays, all of the round do.
+bool Session::ends(const ReportedFailure& failure, const Members& members) const {
+  return stays_ || failure.concerns(members);
 }
 
 bool Session::say_stays(bool stays) {
   if (!stays && stays_.exchange(false)) survival_->forgo();
-  if (!stays || stays_ || info_.world_size == 1) return stays_;
+  if (!stays || stays_) return stays_;
   const InitArguments& given = options_.arguments;
   const bool is_given = given.world_size || given.store != nullptr || !given.init_method.empty();
   const bool is_ddpruns = !is_given && info_.session_name.empty() && info_.place.launcher_hosts;
+  const bool is_alone = info_.world_size == 1;
+  if (is_alone && !is_ddpruns) return false;  // a world of its own, which no round can change
   survival_ = Survival::of_this_process();
   stays_ = survival_.has_value();
-  if (!stays_ || (is_ddpruns && groups_.size() == 1)) return stays_;
+  if (!stays_) return false;
+  if (is_ddpruns && groups_.size() == 1) {
+    if (is_alone) watch_for_failures(process_environment);
+    const auto failure = failures_->wait_for_failure(milliseconds(0));
+    if (failure) on_failure(*failure);  // when it was reported, this process did not stay yet
+    return true;
+  }
   stays_ = false;
   survival_->forgo();
   invalid_argument(

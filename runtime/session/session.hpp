@@ -94,6 +94,8 @@ class Session {
 
   class RegisteredForming;
   void join(const Environment& environment);
+  void watch_for_failures(const Environment& environment);
+  bool ends(const ReportedFailure& failure, const Members& members) const;
   void leave_round(const std::string& why);
   void form_world(const Environment& environment);
   Succession choose_succession(const Environment& environment) const;
@@ -126,7 +128,7 @@ class Session {
   std::set<std::string> names_;          // names given to groups, past ones included
   std::map<std::string, int> made_of_;   // number of groups without a given name, by their members
   Group* world_ = nullptr;
-  std::unique_ptr<FailureWatch> failures_;  // set if the launcher hosts the store
+  std::unique_ptr<FailureWatch> failures_;  // set if the launcher hosts the store, and failures may be reported
   std::optional<Survival> survival_;        // set once this process has said that it stays
   std::atomic<bool> stays_{false};
 };

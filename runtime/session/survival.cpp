@@ -3,6 +3,7 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <chrono>
 #include <thread>
 
@@ -24,6 +25,7 @@ using Clock = std::chrono::steady_clock;
 // Time for ddprun to end a round that this process has left. A failure reaches it within milliseconds.
 constexpr std::chrono::seconds kEndedWithin{10};
 constexpr std::chrono::microseconds kBetweenLooks{500};
+constexpr std::chrono::milliseconds kBetweenLooksForEnd{5};  // a thread looks that waits beside the training
 
 [[noreturn]] void fail(ErrorCode code, const std::string& what) { throw Error(code, "staying in the job: " + what); }
 
@@ -71,8 +73,11 @@ NextRound Survival::await_next_round(const std::string& why) {
       return {.round = facts->round,
               .rank = facts->base_rank + local_rank_,
               .world_size = facts->world_size,
+              .local_rank = local_rank_,
               .local_world_size = facts->local_world_size,
               .restart_count = facts->restart_count,
+              .node_rank = facts->node_rank,
+              .node_count = facts->node_count,
               .master_addr = facts->master_addr.data(),
               .master_port = static_cast<std::uint16_t>(facts->master_port)};
     }
@@ -89,6 +94,22 @@ NextRound Survival::await_next_round(const std::string& why) {
     }
     std::this_thread::sleep_for(kBetweenLooks);
   }
+}
+
+bool Survival::await_end(std::chrono::milliseconds timeout) const {
+  const auto until = Clock::now() + timeout;
+  while (true) {
+    const std::optional<NodeFacts> facts = page_->facts.read();
+    if (facts && (facts->round > round_ || facts->phase != NodePhase::Running)) return true;
+    if (Clock::now() >= until) return false;
+    std::this_thread::sleep_for(std::min<std::chrono::nanoseconds>(kBetweenLooksForEnd, until - Clock::now()));
+  }
+}
+
+bool Survival::say_connections(const std::string& inodes, bool are_others) const {
+  const rendezvous::DescriptorMessage answer =
+      ask("connections", std::string(",\"others\":") + (are_others ? "1" : "0") + ",\"sockets\":\"" + inodes + "\"");
+  return rendezvous::number_in(answer.text, "ends_them") == 1;
 }
 
 }  // namespace ddp::runtime

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How a worker stays in its job when others fail (ddprun --on-failure replace): it says so to its agent, says that it
-// is quiet once it has left the groups of a round, and learns of the next round from the agent's page.
+// How a worker stays in its job when others fail (ddprun --on-failure replace or shrink): it says so to its agent, says
+// that it is quiet once it has left the groups of a round, and learns of the next round from the agent's page.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -14,7 +15,8 @@ namespace ddp::runtime {
 // This process's place in a round.
 struct NextRound {
   int round = 0;
-  int rank = 0, world_size = 0, local_world_size = 0, restart_count = 0;
+  int rank = 0, world_size = 0, local_rank = 0, local_world_size = 0, restart_count = 0;
+  int node_rank = 0, node_count = 0;
   std::string master_addr;
   std::uint16_t master_port = 0;
 };
@@ -31,6 +33,11 @@ class Survival {
   // seconds if it does not end the round that failed. `why` is what made this process leave it. Throws
   // rendezvous::Error.
   NextRound await_next_round(const std::string& why);
+  // Returns whether ddprun has ended the round that this process is in; waits for that, at most for so long.
+  bool await_end(std::chrono::milliseconds timeout) const;
+  // Says which TCP sockets of this process, by their inodes, the agent ends when it ends the round: these, or all
+  // others that are connected then. Returns whether the agent may do so here. Throws rendezvous::Error.
+  bool say_connections(const std::string& inodes, bool are_others) const;
 
  private:
   Survival(const rendezvous::NodePage* page, int local_rank, int round)

@@ -160,7 +160,11 @@ WorkerInfo read_worker_info(const InitArguments& arguments, const Environment& e
   if (settings.restart_count) info.restart_count = number(*settings.restart_count, 0, kMany);
   info.is_successor = environment(contract::kSuccessor) == "1";
   info.session_name = arguments.session_name;
-  if (settings.is_world_of_one()) return info;  // there is nobody to meet
+  if (settings.is_world_of_one()) {  // there is nobody to meet, but in another round of an elastic job there may be
+    const bool is_ddpruns = in_environment && !process_manager && environment(contract::kMasterAddr) &&
+                            environment(contract::kMasterPort) && launchers_store(environment) == LaunchersStore::Here;
+    if (!is_ddpruns) return info;
+  }
   info.place = in_given_store    ? place_in(*arguments.store)
                : !in_environment ? place_in_url(method)
                : process_manager ? rendezvous_point(*process_manager, environment)

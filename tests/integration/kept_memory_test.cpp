@@ -14,39 +14,12 @@
 #include <vector>
 
 #include "tests/integration/ddprun.hpp"
-#include "tests/integration/kept_worker_ends.hpp"
+#include "tests/integration/kept_jobs.hpp"
 
 using Catch::Matchers::Contains;
 using namespace ddp::testing;
 
 namespace {
-
-int deaths_asked_for() {
-  const char* given = std::getenv("DDPRUN_KEPT_KILLS");
-  return given != nullptr ? std::atoi(given) : 25;
-}
-
-Words job_of(int workers, const Words& verbs, const Words& options = {"--keep-memory", "--max-restarts=100000"}) {
-  Words words = {DDPRUN_BINARY, "--nproc-per-node=" + std::to_string(workers), "--rdzv-id=kept"};
-  words = words + options;
-  words.emplace_back(KEPT_WORKER_BINARY);
-  return words + verbs;
-}
-
-Words undisturbed(int workers, const Words& verbs) {
-  const Result result = run(job_of(workers, verbs, {}));
-  REQUIRE(result.code == 0);
-  const Words ends = ends_of(result.out);
-  REQUIRE(ends.size() == static_cast<std::size_t>(workers));
-  return ends;
-}
-
-// Runs the job to its end and returns it.
-Result finish(Process& job) {
-  Result result = job.wait();
-  CHECK(job.all_gone());
-  return result;
-}
 
 // Returns the number after each `text`.
 std::vector<long> numbers_after(const std::string& text, const std::string& in) {

@@ -3,26 +3,14 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <csignal>
-#include <cstdlib>
 #include <sstream>
 
 #include "tests/integration/nodes/nodes.hpp"
+#include "tests/interop/with_torch.hpp"
 
 using namespace ddp::testing;
 
 namespace {
-
-// Enough for four Pythons that import PyTorch at once on a busy machine.
-constexpr std::chrono::seconds kPatience{240};
-
-Process::Options with_torch() {
-  const char* python = getenv("DDPRUN_TEST_PYTHON");
-  if (!python || !*python) skip("DDPRUN_TEST_PYTHON is not set (scripts/test sets it up)");
-  Process::Options options;
-  options.environment = {{"PYTHON_EXEC", python}};
-  options.deadline = kPatience;
-  return options;
-}
 
 std::unique_ptr<Process> start(const Hosts& hosts, int host, const Words& options, const Words& arguments) {
   const Words words = Words{DDPRUN_BINARY} + options + Words{NODES_WORKER} + arguments;
@@ -40,16 +28,6 @@ std::string reference(const TemporaryFolder& folder) {
   CAPTURE(result.err);
   REQUIRE(result.code == 0);
   return final_loss(result.out);
-}
-
-// Options of a process that finds the package ddprun and libddp.
-Process::Options with_package() {
-  Process::Options options = with_torch();
-  const std::string binary = DDPRUN_BINARY;
-  options.environment["PYTHONPATH"] = PYTHON_PACKAGES;
-  options.environment["PATH"] = binary.substr(0, binary.rfind('/')) + ":" + getenv("PATH");
-  options.environment["OMP_NUM_THREADS"] = "1";
-  return options;
 }
 
 // Returns the lines in which ranks of kept_memory/trainer.py say what they have at the end, in their order.

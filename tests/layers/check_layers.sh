@@ -42,12 +42,14 @@ only() {
 only rendezvous base
 only rendezvous kept         base
 only rendezvous net          base
+only rendezvous process_manager  base net
 only rendezvous store        base net
 only rendezvous link         base net
 only rendezvous coordinator  base net store link
 
 only launcher text
 only launcher placement
+only launcher platform
 only launcher config         text placement
 only launcher process
 only launcher report         text config

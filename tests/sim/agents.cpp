@@ -114,7 +114,10 @@ void World::spawned(Process& process, int round, const Assignment& assignment) {
 
 void World::carry_out(Process& process, const SignalWorkers& action) {
   if (process.spawning) return stop_the_start(process);
-  for (const int id : process.workers) signal(scene_.worker(id), action.signal);
+  for (const int id : process.workers) {
+    invariants_.on_ended(process, scene_.worker(id));
+    signal(scene_.worker(id), action.signal);
+  }
 }
 
 void World::carry_out(Process& process, const KillDescendants&) {
@@ -139,11 +142,7 @@ void World::clear(Process& process) {
     Process& cleared = scene_.process(index);
     cleared.cleared = true;
     AllGone event;
-    for (const int id : cleared.workers) {
-      const std::string folder = folder_of(scene_.worker(id));
-      event.words.push_back(
-          {.stderr_log = folder + "/stderr.log", .flight_recorder = folder + "/flight_recorder.json"});
-    }
+    for (const int id : cleared.workers) event.words.push_back(words_of(scene_.worker(id)));
     handle(cleared, event);
   });
 }

@@ -208,7 +208,7 @@ Plan make_plan(std::uint64_t seed) {
   choose_faults(random, plan);
   choose_addresses(plan);
   choose_hangs(plan);
-  plan.job.survivors_stay = plan.job.min_nodes == plan.job.max_nodes && Random(seed, {19}).percent(40);
+  plan.job.survivors_stay = Random(seed, {19}).percent(40);
   return plan;
 }
 
@@ -307,7 +307,9 @@ std::string describe(const Plan& plan) {
   const rendezvous::JobShape& job = plan.job;
   std::string text = "seed " + std::to_string(plan.seed) + ": --nnodes " + std::to_string(job.min_nodes) + ":" +
                      std::to_string(job.max_nodes) + (job.node_ranks_given ? ", static" : "") +
-                     (job.survivors_stay ? ", --on-failure replace" : "") +
+                     (!job.survivors_stay             ? ""
+                      : job.min_nodes < job.max_nodes ? ", --on-failure shrink"
+                                                      : ", --on-failure replace") +
                      (plan.on_hang == launcher::OnHang::Restart ? ", --on-hang restart"
                       : plan.on_hang == launcher::OnHang::Stop  ? ", --on-hang stop"
                                                                 : "") +

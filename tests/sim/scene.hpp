@@ -70,6 +70,11 @@ struct Worker {
 // The folder of a worker's files. Nothing is written there; reports name the files in it.
 inline std::string folder_of(const Worker& worker) { return "/logs/" + std::to_string(worker.folder); }
 
+inline launcher::WorkerWords words_of(const Worker& worker) {
+  return {.stderr_log = folder_of(worker) + "/stderr.log",
+          .flight_recorder = folder_of(worker) + "/flight_recorder.json"};
+}
+
 // An agent's process with the state of its driver. The first process has the coordinator in it.
 struct Process {
   enum class Role { Wanted, RankTaken, ShapeDiffers, SecretDiffers };

@@ -34,11 +34,29 @@ void World::plan_stay(Worker& worker) {
   });
 }
 
+// The worker is done with all that others need it for, and saves what it has learned.
+void World::plan_end(Worker& worker) {
+  Random random(scene_.plan.seed, {22, worker.round});
+  const Duration saves = random.percent(50) ? random.between(milliseconds(1), seconds(3)) : Duration(0);
+  queue_.at(now() + saves, [this, id = worker.id, of = worker.round] {
+    on_worker(id, [this, id, of] {
+      Worker& done = scene_.worker(id);
+      if (done.acts && !done.hangs && !done.quiet && done.round == of) begin_to_die(done, {}, Why::Own, id);
+    });
+  });
+  if (!worker.stays) return;
+  worker.stays = false;
+  deliver(worker.process, [this, id = worker.id] {
+    const Worker& saving = scene_.worker(id);
+    if (is_newest(saving)) handle(scene_.process(saving.process), WorkerStays{saving.local, false});
+  });
+}
+
 // The worker has left its groups. If nobody ends the round, it fails because of what made it leave them.
 void World::leave_groups(int id, int round, int root) {
   on_worker(id, [this, id, round, root] {
     Worker& worker = scene_.worker(id);
-    if (!worker.acts || worker.quiet || worker.round != round || scene_.is_stuck(worker)) return;
+    if (!worker.acts || !worker.stays || worker.quiet || worker.round != round || scene_.is_stuck(worker)) return;
     worker.quiet = true;
     worker.hangs = false;
     mark(8, id, round);
@@ -72,7 +90,17 @@ void World::carry_out(Process& process, const RevokeRound&) {
 }
 
 void World::carry_out(Process& process, const EndWorker& action) {
-  signal(scene_.worker(process.workers[static_cast<std::size_t>(action.local_rank)]), SIGTERM);
+  Worker& worker = scene_.worker(process.workers[static_cast<std::size_t>(action.local_rank)]);
+  invariants_.on_ended(process, worker);
+  signal(worker, SIGTERM);
+}
+
+void World::carry_out(Process& process, const ReadWords& action) {
+  WordsRead event{action.local_ranks, {}};
+  for (const int local : action.local_ranks) {
+    event.words.push_back(words_of(scene_.worker(process.workers[static_cast<std::size_t>(local)])));
+  }
+  handle(process, event);
 }
 
 void World::carry_out(Process& process, const StartMissing& action) {
@@ -85,6 +113,7 @@ void World::carry_out(Process& process, const StartMissing& action) {
     if (std::find(missing.begin(), missing.end(), worker.local) != missing.end()) continue;
     coverage_.reached(Branch::Stayed);
     worker.round = round;
+    worker.node_rank = action.assignment.node_rank;
     worker.rank = action.assignment.base_rank + worker.local;
     worker.quiet = worker.revoked = worker.hangs = false;
     if (worker.acts) plan_success(worker);

@@ -54,7 +54,9 @@ void World::plan_success(Worker& worker) {
     on_worker(id, [this, id, of] {
       Worker& done = scene_.worker(id);
       const bool is_at_work = done.acts && !done.hangs && !done.quiet && done.round == of;
-      if (is_at_work) begin_to_die(done, {}, Why::Own, id);
+      if (!is_at_work) return;
+      if (done.stays) return plan_end(done);
+      begin_to_die(done, {}, Why::Own, id);
     });
   });
 }
@@ -201,7 +203,9 @@ void World::carry_out(Process& process, const StartSuccessor& action) {
 }
 
 void World::carry_out(Process& process, const KillWorker& action) {
-  kill(scene_.worker(process.workers[static_cast<std::size_t>(action.local_rank)]), Why::Ddprun);
+  Worker& worker = scene_.worker(process.workers[static_cast<std::size_t>(action.local_rank)]);
+  invariants_.on_ended(process, worker);
+  kill(worker, Why::Ddprun);
 }
 
 // Lets its peers notice: their connections to it are reset.

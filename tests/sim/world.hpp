@@ -78,6 +78,7 @@ class World {
   void carry_out(Process& process, const launcher::StartMissing& action);
   void carry_out(Process& process, const launcher::RevokeRound& action);
   void carry_out(Process& process, const launcher::EndWorker& action);
+  void carry_out(Process& process, const launcher::ReadWords& action);
   void carry_out(Process& process, const launcher::KillWorker& action);
   void carry_out(Process& process, const launcher::SignalWorkers& action);
   // Suspending a job is not simulated: agents only pass it on to their workers, and the coordinator does not see it.
@@ -156,6 +157,7 @@ class World {
 
   // survivors.cpp
   void plan_stay(Worker& worker);
+  void plan_end(Worker& worker);
   void leave_groups(int id, int round, int root);
   void start_in_place(Process& process, int local, int round, const rendezvous::Assignment& assignment);
 

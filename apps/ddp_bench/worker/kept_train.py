@@ -3,6 +3,7 @@
 averaged over all ranks: in `what` is the step's number.
 
 usage: kept_train.py FILE keep                     with ddprun.keep, which finds memory only under --keep-memory
+       kept_train.py FILE attempts                 in ddprun.attempts over Gloo, which go on under --on-failure replace
        kept_train.py FILE checkpoint EVERY         writes FILE.pt after each EVERY steps, and goes on from it
 """
 import os
@@ -22,11 +23,11 @@ except ImportError:  # under torchrun, which needs no ddprun
 
 FILE, MODE = sys.argv[1], sys.argv[2]
 EVERY = int(sys.argv[3]) if MODE == "checkpoint" else 0
-RESTART = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", 0))
 
 
 def stamp(what):
-    line = f"{os.environ['RANK']} {RESTART} {what} {os.getpid()} {time.clock_gettime_ns(time.CLOCK_REALTIME)}\n"
+    restart = os.environ.get("TORCHELASTIC_RESTART_COUNT", 0)  # it changes in a process that stays
+    line = f"{os.environ['RANK']} {restart} {what} {os.getpid()} {time.clock_gettime_ns(time.CLOCK_REALTIME)}\n"
     with open(FILE, "a") as file:
         file.write(line)
 
@@ -47,7 +48,8 @@ class Place:
 def main():
     torch.set_num_threads(1)
     torch.manual_seed(1)
-    dist.init_process_group("ddp" if MODE == "keep" else "gloo")
+    if MODE != "attempts":
+        dist.init_process_group("ddp" if MODE == "keep" else "gloo")
     model = nn.Sequential(*(layer for _ in range(3) for layer in (nn.Linear(1920, 1920), nn.ReLU())))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
     place, run, checkpoint = Place(), None, FILE + ".pt"
@@ -58,7 +60,14 @@ def main():
         model.load_state_dict(saved["model"])
         optimizer.load_state_dict(saved["optimizer"])
         place.step = saved["step"]
-    parallel = DistributedDataParallel(model)
+    if MODE != "attempts":
+        return train(DistributedDataParallel(model), optimizer, place, run)
+    for attempt in ddprun.attempts(model, optimizer, extra=[place], backend="gloo"):
+        with attempt:
+            train(DistributedDataParallel(model, init_sync=False), optimizer, place, attempt)
+
+
+def train(parallel, optimizer, place, run):
     batch = torch.randn(32, 1920)
     while True:
         if run is not None:
@@ -73,9 +82,9 @@ def main():
         place.step += 1
         stamp(place.step)
         if EVERY and place.step % EVERY == 0 and dist.get_rank() == 0:
-            saved = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": place.step}
-            torch.save(saved, checkpoint + ".new")
-            os.replace(checkpoint + ".new", checkpoint)
+            saved = {"model": parallel.module.state_dict(), "optimizer": optimizer.state_dict(), "step": place.step}
+            torch.save(saved, FILE + ".pt.new")
+            os.replace(FILE + ".pt.new", FILE + ".pt")
 
 
 main()

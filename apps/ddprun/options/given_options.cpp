@@ -48,7 +48,9 @@ void declare(Declaration& d, GivenOptions& given) {
       "nproc-per-node", given.nproc_per_node, "N|cpu|gpu|xpu|npu|auto",
       "Number of workers on this node: a number, cpu for one per CPU, gpu for one per GPU (NVIDIA's, AMD's, Intel's "
       "or Ascend's), xpu for one per Intel GPU, npu for one per Ascend device, or auto for one per GPU if there are "
-      "any, else one per CPU. The user's PyTorch is asked about other kinds of device, by their name there.");
+      "any, else one per CPU. The user's PyTorch is asked about other kinds of device, by their name there. Default: "
+      "1, "
+      "or the number of GPUs of a node if a platform says it together with the number of nodes.");
   d.value("gpus", given.gpus, "LIST",
           "GPUs that the job uses on this node, in the syntax of CUDA_VISIBLE_DEVICES. Default: CUDA_VISIBLE_DEVICES "
           "if it is set, else all GPUs. For GPUs that are not NVIDIA's: HIP_VISIBLE_DEVICES, ZE_AFFINITY_MASK or "
@@ -96,8 +98,9 @@ void declare(Declaration& d, GivenOptions& given) {
        "keep-memory", given.keep_memory, "1", "shadow",
        "Keep memory of workers that ask for it (ddp::Kept of libddp) while the job runs. After a restart the new "
        "processes find their model and its optimizer's state there and go on after the last complete step. With "
-       "=shadow each of a node's N workers also keeps 1/N of a copy, so that no step is lost if all are killed within "
-       "one update. The memory is freed with the job, however it ends. DDPRUN_KEEP_MEMORY holds the default.")
+       "=shadow each of a node's N workers also keeps 1/N of a copy, and a whole one of what no other rank has (ZeRO, "
+       "FSDP), so that no step is lost if all are killed within one update. The memory is freed with the job, however "
+       "it ends. DDPRUN_KEEP_MEMORY holds the default.")
       .check([](const std::string& text) {
         return text == "shadow" || flag_value(text) ? "" : "give shadow or nothing, not '" + text + "'";
       })
@@ -152,11 +155,14 @@ void declare(Declaration& d, GivenOptions& given) {
   d.value("max-restarts", given.max_restarts, "N",
           "Maximum number of restarts after failures; each restarts all workers of the job.")
       .check(kCount);
-  d.value("on-failure", given.on_failure, "restart|replace",
-          "What a restart does with the workers that live: restart ends them, and starts all workers again; replace "
-          "keeps those that can go on (ddp::run of libddp), and starts only the others. replace is for jobs of a fixed "
-          "number of nodes.")
-      .check(one_of({"restart", "replace"}))
+  d.value(
+       "on-failure", given.on_failure, "restart|replace|shrink",
+       "What becomes of the workers that live when others fail: restart ends them, and starts all workers again; "
+       "replace and shrink keep those that can go on (ddp::run of libddp, ddprun.attempts() in Python), and start only "
+       "the others. replace is for jobs of a fixed number of nodes, and waits until a lost node is replaced. shrink is "
+       "for elastic jobs "
+       "(--nnodes MIN:MAX): they go on at once without a node that is lost, and take in one that comes.")
+      .check(one_of({"restart", "replace", "shrink"}))
       .ddprun_only();
   d.value("shutdown-timeout", given.shutdown_timeout, "SECONDS",
           "Time from the signal that asks workers and what they have started to end until SIGKILL. "
@@ -191,9 +197,11 @@ void declare(Declaration& d, GivenOptions& given) {
       "one.");
 
   d.group("Nodes and rendezvous");
-  d.value("nnodes", given.nodes.nnodes, "N|MIN:MAX",
-          "Number of nodes. MIN:MAX with the c10d backend makes the job elastic: it runs with any number of nodes in "
-          "that range. Default: 1.");
+  d.value(
+      "nnodes", given.nodes.nnodes, "N|MIN:MAX",
+      "Number of nodes. MIN:MAX with the c10d backend makes the job elastic: it runs with any number of nodes in "
+      "that range. Default: what the platform says that has started ddprun on each node, such as Slurm or SkyPilot, "
+      "else 1.");
   d.value("node-rank", given.nodes.node_rank, "N",
           "Static backend: rank of this node, unique in the job; node 0 coordinates.")
       .check(kCount);
@@ -203,7 +211,7 @@ void declare(Declaration& d, GivenOptions& given) {
           "Static backend: port of node 0 (MASTER_PORT). Default: 29500; with one node any free port, so that jobs do "
           "not collide.")
       .check(in_range(0, 65535, "a port number"));
-  d.flag("standalone", given.nodes.standalone, "Run on one node with a free port; the default with one node.");
+  d.flag("standalone", given.nodes.standalone, "Run on one node with a free port, whatever the platform says.");
   d.value("rdzv-backend", given.nodes.rdzv_backend, "static|c10d",
           "How nodes get their ranks: static takes them from --node-rank, c10d assigns them as nodes join.");
   d.value(
@@ -211,10 +219,10 @@ void declare(Declaration& d, GivenOptions& given) {
       "c10d backend: the node that coordinates, the same on all nodes; default port 29400. With --rdzv-conf "
       "store_type=file the path of a file in a folder that all nodes share: the first node to create it coordinates. "
       "Static backend: another way to give --master-addr and --master-port.");
-  d.value(
-      "rdzv-id", given.nodes.rdzv_id, "NAME",
-      "ID of the run (TORCHELASTIC_RUN_ID), the same on all nodes. Default: none; with one node a random ID; in a step "
-      "of Slurm slurm-JOB.STEP.");
+  d.value("rdzv-id", given.nodes.rdzv_id, "NAME",
+          "ID of the run (TORCHELASTIC_RUN_ID), the same on all nodes. Default: the platform's, such as "
+          "slurm-JOB.STEP, else "
+          "none; with one node a random ID.");
   d.value(
       "rdzv-conf", given.nodes.rdzv_conf, "K=V,...",
       "Rendezvous settings: join_timeout (600 s), the wait for the first nodes and for a replacement; "
@@ -224,6 +232,12 @@ void declare(Declaration& d, GivenOptions& given) {
       "in a file.");
   d.value("local-addr", given.nodes.local_addr, "ADDRESS",
           "c10d backend: address of this node that its workers use if it coordinates.");
+  d.flag(
+       "print-environment", given.print_environment,
+       "Print what the platform says about the nodes of the job, such as Slurm, MPI, SkyPilot or Kubernetes, and what "
+       "of it would be used, and exit.")
+      .variable("")
+      .ddprun_only();
   d.value(
        "secret", given.secret, "auto|none|[file:]PATH",
        "What the nodes of a job prove to each other: that they have the same secret file, or with MUNGE that they are "

@@ -8,7 +8,7 @@
 
 #include "apps/ddprun/options/declaration.hpp"
 #include "apps/ddprun/options/log_options.hpp"
-#include "apps/ddprun/options/node_options.hpp"
+#include "apps/ddprun/options/nodes/node_options.hpp"
 #include "apps/ddprun/options/page_options.hpp"
 
 namespace ddp::apps {
@@ -16,7 +16,7 @@ namespace ddp::apps {
 inline constexpr char kDefaultSignals[] = "SIGTERM,SIGINT,SIGHUP,SIGQUIT";
 
 struct GivenOptions {
-  std::string nproc_per_node = "1";
+  std::optional<std::string> nproc_per_node;
   std::optional<std::string> gpus;
   bool virtual_local_rank = false;
   std::string stdin_reader;
@@ -48,6 +48,7 @@ struct GivenOptions {
   std::string signals = kDefaultSignals;
 
   NodeOptions nodes;
+  bool print_environment = false;
   std::string secret = "auto";
   std::string make_secret;
   bool any_user = false;

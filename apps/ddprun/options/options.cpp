@@ -16,6 +16,8 @@
 #include "apps/ddprun/manual/man_page.hpp"
 #include "apps/ddprun/options/arguments.hpp"
 #include "apps/ddprun/options/given_options.hpp"
+#include "apps/ddprun/options/nodes/environment_page.hpp"
+#include "apps/ddprun/options/nodes/platform_options.hpp"
 #include "apps/ddprun/options/torch_devices.hpp"
 #include "apps/ddprun/options/usage_error.hpp"
 #include "launcher/placement/gpus.hpp"
@@ -121,14 +123,22 @@ void resolve_hangs(const GivenOptions& given, launcher::LaunchConfig& config) {
 
 // Whether workers that live stay when others fail.
 bool survivors_stay(const GivenOptions& given, const launcher::LaunchConfig& config) {
-  if (given.on_failure != "replace") return false;
-  const std::string option = "--on-failure replace ";
-  if (config.job.max_restarts == 0) {
-    throw UsageError(option + "does nothing without --max-restarts N, since each failure spends a restart; give both");
+  const bool shrinks = given.on_failure == "shrink";
+  if (!shrinks && given.on_failure != "replace") return false;
+  const std::string option = "--on-failure " + given.on_failure + " ";
+  const std::string nodes = std::to_string(config.job.max_nodes);
+  const bool is_elastic = config.job.min_nodes < config.job.max_nodes;
+  if (shrinks && !is_elastic) {
+    throw UsageError(option + "needs an elastic number of nodes, since a job of --nnodes " + nodes +
+                     " cannot go on with fewer; give --nnodes MIN:" + (nodes == "1" ? "MAX" : nodes) +
+                     ", or --on-failure replace");
   }
-  if (config.job.min_nodes < config.job.max_nodes) {
-    throw UsageError(option + "needs a fixed number of nodes, since those that stay keep their ranks; give --nnodes " +
-                     std::to_string(config.job.max_nodes) + ", or leave it out");
+  if (!shrinks && is_elastic) {
+    throw UsageError(option + "needs a fixed number of nodes, since it waits for a replacement; give --nnodes " +
+                     nodes + ", or --on-failure shrink, which goes on with the nodes that are left");
+  }
+  if (!shrinks && config.job.max_restarts == 0) {
+    throw UsageError(option + "does nothing without --max-restarts N, since each failure spends a restart; give both");
   }
   if (config.keep_memory != launcher::KeepMemory::No) {
     throw UsageError(option +
@@ -187,10 +197,16 @@ std::string timer_file() {
   return ((error ? std::filesystem::path("/tmp") : folder) / ("watchdog_timer_" + rendezvous::random_id())).string();
 }
 
-launcher::LaunchConfig to_config(const GivenOptions& given, const launcher::ProgramPlaces& places) {
+// Returns the number of workers as text: the user's, else the platform's, else 1.
+std::string workers_as_text(const GivenOptions& given, const FromPlatform& platform) {
+  return given.nproc_per_node.value_or(std::to_string(platform.workers.value_or(1)));
+}
+
+launcher::LaunchConfig to_config(const GivenOptions& given, const FromPlatform& platform,
+                                 const launcher::ProgramPlaces& places) {
   launcher::LaunchConfig config;
   config.gpus = given.gpus;
-  config.workers = worker_count(given.nproc_per_node, config.gpus, places);
+  config.workers = worker_count(workers_as_text(given, platform), config.gpus, places);
   config.role = given.role;
   config.job.max_restarts = given.max_restarts;
   config.shutdown_timeout = std::chrono::seconds(given.shutdown_timeout);
@@ -209,8 +225,6 @@ launcher::LaunchConfig to_config(const GivenOptions& given, const launcher::Prog
   NodeOptions nodes = given.nodes;
   const char* not_shared = getenv(rendezvous::contract::kDisableSharedStore);
   nodes.shares_store = !not_shared || strcmp(not_shared, "1") != 0;
-  const std::string taken = fill_from_scheduler(nodes, [](const char* name) -> const char* { return getenv(name); });
-  if (!taken.empty()) fprintf(stderr, "ddprun: %s\n", taken.c_str());
   resolve_nodes(
       nodes, [](const std::string& line) { fprintf(stderr, "ddprun: %s\n", line.c_str()); }, config);
   resolve_hangs(given, config);
@@ -220,6 +234,7 @@ launcher::LaunchConfig to_config(const GivenOptions& given, const launcher::Prog
   config.timer_file = timer_file();
   config.any_user = given.any_user;
   config.secret = given.secret;
+  config.agreed_secret = platform.secret;
   const char* secret_file = getenv(rendezvous::contract::kSecretFile);
   const bool has_secret = given.secret == "auto" ? secret_file && *secret_file != '\0' : given.secret != "none";
   if (has_secret && config.job.max_nodes == 1) {
@@ -261,21 +276,45 @@ launcher::ProgramKind program_kind(const GivenOptions& given, launcher::Compatib
 
 // Returns the page or script to print instead of starting a job, if one was asked for.
 std::optional<std::string> text_to_print(const GivenOptions& given, const Options& options,
-                                         const Invocation& invocation, const launcher::ProgramPlaces& places) {
+                                         const Invocation& invocation) {
   if (given.version) return given.verbose ? std::string(kVersion) + kCopiedIn : kVersion;
   if (given.verbose) throw UsageError("--verbose belongs to --version; --log-level debug makes ddprun say more");
   if (given.print_man) return man_page(options, DDPRUN_VERSION);
   if (!given.print_completion.empty()) return completion_script(options, given.print_completion, invocation.name());
-  if (given.print_bindings) return launcher::bindings_table(to_config(given, places).bindings);
   if (given.make_secret.empty()) return std::nullopt;
   rendezvous::make_secret_file(given.make_secret);
   return given.make_secret + ": a new secret; copy it to each node, and give --secret " + given.make_secret +
          " there\n";
 }
 
+// Slurm binds a task to the CPUs that were asked for it, which is one by default.
+void warn_of_few_cpus(int workers) {
+  const int cpus = usable_cpus();
+  if (workers <= cpus || !getenv("SLURM_STEP_ID")) return;
+  const std::string share = cpus == 1 ? " share 1 CPU" : " share " + std::to_string(cpus) + " CPUs";
+  fprintf(stderr,
+          "ddprun: %d workers%s, since Slurm lets this task use no more; ask for --exclusive or --cpus-per-task=%d\n",
+          workers, share.c_str(), workers);
+}
+
+// Says what the options are that the platform's words mean.
+void log_platform(const FromPlatform& platform) {
+  if (platform.platform.empty()) return;
+  const std::string workers = platform.workers ? " --nproc-per-node " + std::to_string(*platform.workers) : "";
+  fprintf(stderr, "ddprun: from %s:%s%s\n", platform.platform.c_str(), platform.options.c_str(), workers.c_str());
+}
+
+StartOnAll start_on_all(const FromPlatform& platform, const std::vector<std::string>& arguments,
+                        const Invocation& invocation) {
+  StartOnAll start{platform.platform, platform.start_on_all};
+  start.command.push_back(invocation.file);
+  start.command.insert(start.command.end(), arguments.begin(), arguments.end());
+  return start;
+}
+
 }  // namespace
 
-std::variant<Launch, JustPrint> parse_options(const std::vector<std::string>& arguments, const Invocation& invocation) {
+ParsedOptions parse_options(const std::vector<std::string>& arguments, const Invocation& invocation) {
   GivenOptions given;
   if (const char* seconds = getenv("TORCH_ELASTIC_SHUTDOWN_TIMEOUT"); seconds && *seconds) {
     given.shutdown_timeout = parse_count(seconds);
@@ -293,8 +332,16 @@ std::variant<Launch, JustPrint> parse_options(const std::vector<std::string>& ar
   if (std::find(words.begin(), words.end(), "--help") != words.end()) return JustPrint{help_page(options)};
   declaration.parse(words);
   const launcher::ProgramPlaces places = {invocation.own_folder, invocation.python};
-  if (auto text = text_to_print(given, options, invocation, places)) return JustPrint{std::move(*text)};
+  if (auto text = text_to_print(given, options, invocation)) return JustPrint{std::move(*text)};
+
+  // Ask the platform for what nobody has said.
+  const launcher::Surroundings here = launcher::own_surroundings();
+  if (given.print_environment) return JustPrint{environment_page(given.nodes, given.nproc_per_node, here)};
+  const FromPlatform platform = fill_from_platform(given.nodes, here);
+  if (given.print_bindings) return JustPrint{launcher::bindings_table(to_config(given, platform, places).bindings)};
   if (!split.program) throw SyntaxError("no program given: nothing to run");
+  if (!platform.start_on_all.empty()) return start_on_all(platform, arguments, invocation);
+  log_platform(platform);
 
   // Resolve the log's settings and the job's.
   Launch launch;
@@ -303,7 +350,8 @@ std::variant<Launch, JustPrint> parse_options(const std::vector<std::string>& ar
   } catch (const rendezvous::Error& error) {
     throw UsageError(std::string("--log-level, --log-format: ") + error.what());
   }
-  launch.config = to_config(given, places);
+  launch.config = to_config(given, platform, places);
+  warn_of_few_cpus(launch.config.workers);
   launch.config.compatibility = invocation.compatibility;
   launch.config.launcher_pid = getpid();
 

@@ -21,7 +21,15 @@ struct JustPrint {
   std::string text;
 };
 
+// What to run instead of a job: the same command line on all nodes, by a program of the platform's.
+struct StartOnAll {
+  std::string platform;
+  std::vector<std::string> command;
+};
+
+using ParsedOptions = std::variant<Launch, JustPrint, StartOnAll>;
+
 // Parses argv without its first word. Throws UsageError or launcher::ProgramError; nothing has been started then.
-std::variant<Launch, JustPrint> parse_options(const std::vector<std::string>& arguments, const Invocation& invocation);
+ParsedOptions parse_options(const std::vector<std::string>& arguments, const Invocation& invocation);
 
 }  // namespace ddp::apps

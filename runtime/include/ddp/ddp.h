@@ -39,6 +39,7 @@
 #include "ddp/c/session.h"
 #include "ddp/c/spawn.h"
 #include "ddp/c/store.h"
+#include "ddp/c/survival.h"
 #include "ddp/c/sync_batch_norm.h"
 
 #endif

@@ -23,6 +23,9 @@
 
 namespace ddp {
 
+template <typename Plain>
+class ZeroRedundancyOptimizer;
+
 /// What to keep besides the tensors.
 struct KeptOptions {
   std::string name = "training";  ///< letters, digits, dots, dashes, underscores
@@ -60,8 +63,11 @@ Buffer part_of_record(T& object) {
 /// Without ddprun, or without that option, it does the same in ordinary memory. A step whose update was
 /// complete everywhere when the job failed is run once more, and its optimizer.step() writes nothing:
 /// what it logs is computed from newer parameters. Only for data-parallel training: after a step all
-/// ranks must have equal parameters. ZeroRedundancyOptimizer, whose state no other rank has, is not
-/// accepted. One thread at a time.
+/// ranks must have equal parameters. One thread at a time.
+///
+/// With ZeroRedundancyOptimizer the parameters are equal on all ranks, and each rank's part of the state is its own.
+/// `ddprun --keep-memory=shadow` keeps a copy of that. Without, a rank that is killed while an update is under way
+/// sends all to the checkpoint; libddp says so on stderr. Such a job is restarted as a whole.
 class Kept {
  public:
   /// Keeps nothing: step() counts its calls.
@@ -74,19 +80,12 @@ class Kept {
   /// ddprun refuses, for example since the memory does not fit into the job's control group.
   template <typename Rule>
   Kept(const Session& session, Optimizer<Rule>& optimizer, const KeptOptions& options = {}) {
-    std::vector<ddp_buffer> record;
-    for (const Buffer& part : options.record) {
-      record.push_back(part.c());
-    }
-    const ddp_keep_options c = {sizeof(ddp_keep_options), record.data(), record.size(), layout_of(optimizer)};
-    ddp_kept* kept = nullptr;
-    void* memory = nullptr;
-    std::int32_t found = 0;
-    detail::check(ddp_keep(session.c(), options.name.c_str(), bytes_of(optimizer), &c, &kept, &memory, &found));
-    kept_.reset(kept);
-    found_ = found != 0;
-    move(optimizer, static_cast<std::byte*>(memory), options.moved);
-    optimizer.kept_ = kept;
+    keep(session, optimizer, options, 0);
+  }
+  /// Does so for an optimizer whose state is spread over all ranks of the session.
+  template <typename Plain>
+  Kept(const Session& session, ZeroRedundancyOptimizer<Plain>& optimizer, const KeptOptions& options = {}) {
+    keep(session, optimizer, options, bytes_of_state(optimizer));
   }
 
   /// Returns whether an earlier process of this job left the tensors and the record.
@@ -112,17 +111,38 @@ class Kept {
   static constexpr std::size_t aligned(std::size_t bytes) { return (bytes + kLine - 1) / kLine * kLine; }
   static std::size_t bytes_of(const Parameter& p) { return p.count * element_size(p.dtype); }
 
+  // own: bytes of the state that is this rank's alone
   template <typename Rule>
-  static std::size_t bytes_of(const Optimizer<Rule>& optimizer) {
+  void keep(const Session& session, OptimizerShard<Rule>& optimizer, const KeptOptions& options, std::size_t own) {
+    std::vector<ddp_buffer> record;
+    for (const Buffer& part : options.record) {
+      record.push_back(part.c());
+    }
+    const std::uint64_t layout = layout_of(optimizer);
+    const ddp_keep_options c = {sizeof(ddp_keep_options), record.data(), record.size(), layout, own, layout};
+    ddp_kept* kept = nullptr;
+    void* memory = nullptr;
+    std::int32_t found = 0;
+    std::size_t bytes = bytes_of_state(optimizer);
+    for (const Parameter& p : optimizer.parameters()) bytes += aligned(bytes_of(p));
+    detail::check(ddp_keep(session.c(), options.name.c_str(), bytes, &c, &kept, &memory, &found));
+    kept_.reset(kept);
+    found_ = found != 0;
+    move(optimizer, static_cast<std::byte*>(memory), options.moved);
+    optimizer.kept_ = kept;
+  }
+
+  // The state comes first in the memory, since it may be this rank's own.
+  template <typename Rule>
+  static std::size_t bytes_of_state(const OptimizerShard<Rule>& optimizer) {
     std::size_t sum = kLine;  // the number of steps
-    for (const Parameter& p : optimizer.parameters()) sum += aligned(bytes_of(p));
     for (const auto& state : optimizer.states_) sum += aligned(state.size);
     return sum;
   }
 
   // Returns a number that differs if what lies in the memory does (FNV-1a).
   template <typename Rule>
-  static std::uint64_t layout_of(const Optimizer<Rule>& optimizer) {
+  static std::uint64_t layout_of(const OptimizerShard<Rule>& optimizer) {
     std::string words = Rule::kName;
     for (const Parameter& p : optimizer.parameters()) {
       words += ";" + p.name + ":" + std::to_string(p.count) + ":" + std::to_string(static_cast<int>(p.dtype));
@@ -133,7 +153,7 @@ class Kept {
   }
 
   template <typename Rule>
-  void move(Optimizer<Rule>& optimizer, std::byte* memory, const std::function<void(const Parameter&)>& moved) {
+  void move(OptimizerShard<Rule>& optimizer, std::byte* memory, const std::function<void(const Parameter&)>& moved) {
     const auto place = [&](const void* from, std::size_t bytes) {
       std::byte* const to = memory;
       memory += aligned(bytes);

@@ -275,6 +275,18 @@ class OptimizerShard {
   /// Returns the states of this rank's part.
   const std::vector<State>& states() const { return states_; }
 
+  /// Marks that an update of kept memory begins, if the tensors are kept. Returns whether it is to be made: not if the
+  /// memory has it already.
+  bool begin_update() {
+    std::int32_t write = 1;
+    if (kept_ != nullptr) detail::check(ddp_kept_begun(kept_, &write));
+    return write != 0;
+  }
+  /// Marks that the update is complete, or was there.
+  void end_update() {
+    if (kept_ != nullptr) detail::check(ddp_kept_updated(kept_));
+  }
+
   /// Returns a piece's size in bytes.
   std::size_t bytes_of(const detail::ParameterRow::Piece& piece) const {
     return piece.count * element_size(parameters_[piece.parameter].dtype);
@@ -327,6 +339,7 @@ class OptimizerShard {
   std::vector<State> states_;  // memory of that part, for each state
   std::int64_t own_steps_taken_ = 0;
   std::int64_t* steps_taken_ = &own_steps_taken_;
+  ddp_kept* kept_ = nullptr;  // null: the tensors are not kept
 };
 
 /// An optimizer with its whole state on this rank. One thread at a time. The parameters' memory
@@ -350,14 +363,11 @@ class Optimizer : public OptimizerShard<RuleOf> {
   /// Takes one step with the current gradients. In memory of ddp::Kept it marks the update's begin and its end, and if
   /// the memory has this update already, it writes nothing.
   void step() {
-    if (kept_ != nullptr) {
-      std::int32_t write = 0;
-      detail::check(ddp_kept_begun(kept_, &write));
-      if (write == 0) return detail::check(ddp_kept_updated(kept_));
+    if (this->begin_update()) {
+      this->count_step();
+      this->update(0, this->row().bytes(), nullptr);
     }
-    this->count_step();
-    this->update(0, this->row().bytes(), nullptr);
-    if (kept_ != nullptr) detail::check(ddp_kept_updated(kept_));
+    this->end_update();
   }
 
   /// Returns a copy of the state.
@@ -366,10 +376,6 @@ class Optimizer : public OptimizerShard<RuleOf> {
     for (const auto& state : this->states()) memory.emplace_back(state.data, state.data + state.size);
     return this->make_state(std::move(memory), prefix);
   }
-
- private:
-  friend class Kept;
-  ddp_kept* kept_ = nullptr;  // null: the tensors are not kept
 };
 
 }  // namespace ddp

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// Training that goes on in the processes that live when others fail (`ddprun --on-failure replace`).
+/// Training that goes on in the processes that live when others fail (`ddprun --on-failure replace` or `shrink`).
 #pragma once
 
 #include <cstdint>
@@ -82,7 +82,9 @@ inline void take_state_of_survivor(ProcessGroup world, const RunState& state, Ru
 /// Runs `body` to its end, in spite of other processes' failures: under `ddprun --on-failure replace`, a process whose
 /// collective fails since another one has died lives on. run() leaves the groups, waits until new processes have taken
 /// the places of those that died, gives all ranks the state of the one that is farthest, and calls `body` again.
-/// Without ddprun, or without the option, it calls `body` once.
+/// Under `--on-failure shrink`, in an elastic job, it does so too when a node is lost, leaves or comes: then `body`
+/// sees another Session::world_size(), and perhaps another rank. Without ddprun, or without the option, it calls
+/// `body` once.
 ///
 ///     ddp::run(session, {&step, {weights, ddp::part_of_state(momentum)}}, [&] {
 ///       ddp::DistributedDataParallel model(session.world(), parameters);
@@ -93,10 +95,12 @@ inline void take_state_of_survivor(ProcessGroup world, const RunState& state, Ru
 ///       }
 ///     });
 ///
-/// What is made of a group is made in `body`: it ends with the group. The state is changed only between a step's last
-/// collective and the end of the step: else a step that fails leaves a state that is neither before nor after it.
-/// All ranks call run(), as the first that they do with the session; they leave it together. Errors other than
-/// Status::PeerLost come out of it, as does PeerLost where the process does not stay.
+/// What is made of a group is made in `body`: it ends with the group. What is computed from the rank or the world's
+/// size, such as this rank's share of the data, is computed in `body`, too, and averages divide by the size there. The
+/// state is changed only between a step's last collective and the end of the step: else a step that fails leaves a
+/// state that is neither before nor after it. All ranks call run(), as the first that they do with the session; they
+/// leave it together. Errors other than Status::PeerLost come out of it, as does PeerLost where the process does not
+/// stay.
 template <typename Body>
 void run(Session& session, const RunState& state, Body body) {
   std::int32_t stays = 0;

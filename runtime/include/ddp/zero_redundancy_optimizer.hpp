@@ -73,20 +73,11 @@ class ZeroRedundancyOptimizer : public OptimizerShard<typename Plain::Rule> {
   /// values arrive while this rank computes, in the memory of the gradients, which hold nothing
   /// useful afterwards; when all are there they become the parameters'. So a step that fails leaves
   /// the parameters as they were on this rank, and at most one step further on another. The state
-  /// then belongs to neither step: go on from a checkpoint.
+  /// then belongs to neither step: go on from a checkpoint. In memory of ddp::Kept it marks the update's begin and its
+  /// end; if the memory has this update already, no rank writes or sends anything.
   void step() {
-    this->count_step();
-    if (ranks_ == 1) return this->update(0, share_, nullptr);
-    try {
-      exchange();
-    } catch (const Error& error) {
-      const std::optional<Error> earlier = end_of_exchange();
-      if (earlier && error.status() == Status::Aborted) throw *earlier;  // the cause of what came after it
-      throw;
-    }
-    for (const Parameter& p : this->parameters()) {
-      if (p.count > 0) std::memcpy(p.value, p.grad, p.count * element_size(p.dtype));
-    }
+    if (this->begin_update()) step_together();
+    this->end_update();
   }
 
   /// Returns the whole state on root, and an empty one on the other ranks. Source:
@@ -115,6 +106,21 @@ class ZeroRedundancyOptimizer : public OptimizerShard<typename Plain::Rule> {
     Work work = {};
     bool is_busy = false;
   };
+
+  void step_together() {
+    this->count_step();
+    if (ranks_ == 1) return this->update(0, share_, nullptr);
+    try {
+      exchange();
+    } catch (const Error& error) {
+      const std::optional<Error> earlier = end_of_exchange();
+      if (earlier && error.status() == Status::Aborted) throw *earlier;  // the cause of what came after it
+      throw;
+    }
+    for (const Parameter& p : this->parameters()) {
+      if (p.count > 0) std::memcpy(p.value, p.grad, p.count * element_size(p.dtype));
+    }
+  }
 
   static Buffer bytes(std::byte* data, std::size_t count) { return Buffer(data, count, DType::UInt8); }
 

@@ -5,6 +5,7 @@ import json
 import os
 import random
 import signal
+import socket
 import statistics
 import tempfile
 import time
@@ -24,6 +25,8 @@ when it is done with it. The runs of a row are the kills of one job.
   median time of a step before the first kill. 0 would be a kill that nobody notices.
 * next step: from the kill until then.
 * again: steps that were done before the kill and had to be done again.
+* attempts: `ddprun --on-failure replace` with `ddprun.attempts` over PyTorch's Gloo: the other three processes stay. Each
+  worker has an agent of its own, as on four nodes.
 * keep: `ddprun --keep-memory`, with `ddprun.keep` or `train --keep`; `--keep-memory=shadow` where all workers are
   killed, since they may be within one update. checkpoint: a restart from the newest checkpoint,
   which rank 0 writes after every 10 steps.
@@ -111,6 +114,17 @@ def kills_of(command, environment, kills_all, count, patience):
             return [figures_of(kill_once(running, steps, kills_all), running, steps, step_time) for _ in range(count)]
 
 
+def agents_of(bench, script):
+    """Returns the command that runs a job of as many agents as workers, on this machine."""
+    with socket.socket() as probe:  # the port of this job, of which there is one
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    agent = (f"{bench.binary('ddprun')} --on-failure replace --max-restarts 100000 --preload auto --secret none "
+             f"--nnodes {WORKERS} --nproc_per_node 1 --master_addr 127.0.0.1 --master_port {port}")
+    words = f"for node in $(seq {WORKERS - 1}); do {agent} --node_rank $node {script} FILE attempts & done; "
+    return ["bash", "-c", words + f"exec {agent} --node_rank 0 {script} FILE attempts"]
+
+
 def contenders(bench, kills_all):
     """Yields (name, command, environment, why not, most kills)."""
     keep = "--keep-memory=shadow" if kills_all else "--keep-memory"  # all may be within one update
@@ -122,6 +136,8 @@ def contenders(bench, kills_all):
              "--global-batch", "4", "--steps", "1000000", "--validate-every", "0", "--sample-bytes", "0",
              "--warmup", "100", "--times", "FILE", "--checkpoint", "FILE.safetensors"]
     yield "PyTorch, keep", [*ddprun, keep, "--preload", "auto", script, "FILE", "keep"], python, bench.no_torch, 20
+    if not kills_all:
+        yield "PyTorch, attempts", agents_of(bench, script), python, bench.no_torch, 20
     torchrun = bench.launcher("torchrun", WORKERS)
     yield ("PyTorch, torchrun, checkpoint",
            ["env", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1", *torchrun.prefix, "--max-restarts", "100000", script, "FILE",

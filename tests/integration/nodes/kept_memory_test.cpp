@@ -13,9 +13,9 @@ using namespace ddp::testing;
 
 namespace {
 
-Words node_of(int rank, int workers, const Words& verbs) {
+Words node_of(int rank, int workers, const Words& verbs, const std::string& option = "--keep-memory") {
   return Words{DDPRUN_BINARY} + static_job(2) +
-         Words{"--node_rank=" + std::to_string(rank), "--nproc_per_node=" + std::to_string(workers), "--keep-memory",
+         Words{"--node_rank=" + std::to_string(rank), "--nproc_per_node=" + std::to_string(workers), option,
                "--max-restarts=10", KEPT_WORKER_BINARY} +
          verbs;
 }
@@ -87,5 +87,46 @@ TEST_CASE("nodes kept memory: a host that replaces a lost one is filled by the o
   CHECK(ends_of(job.out) == expected);
   CHECK(count(job.out, ": goes on after step 5") == 4);
   CHECK(count(job.out, "with the tensors and the record of rank 0 on another node") == 2);
+  CHECK(hosts.all_gone());
+}
+
+TEST_CASE("nodes kept memory: a worker that dies with tensors of its own has all hosts go back by their shadows",
+          "[apps][integration]") {
+  const std::string by = GENERATE("shards", "zero");
+  const Hosts hosts(2);
+  const Words verbs = {"steps=6", "by=" + by};
+  const Words expected = of_one_host(4, verbs);
+  for (int place = 0; place < 7; ++place) {
+    const Words dies = verbs + Words{"die=0:3:" + std::to_string(place)};
+    Process node0(hosts.on(0, node_of(0, 2, dies, "--keep-memory=shadow")));
+    Process node1(hosts.on(1, node_of(1, 2, dies, "--keep-memory=shadow")));
+    const Ended job = end_of(node0, node1);
+    CAPTURE(by, place, job.err, job.out);
+    CHECK(ends_of(job.out) == expected);
+    CHECK(count(job.out, ": goes on after step") + count(job.out, ": does step 3 again") == 4);
+    if (place > 0 && place < 4)
+      CHECK(count(job.out, "goes on after step 2, with its own tensors from the shadow") >= 1);
+  }
+  CHECK(hosts.all_gone());
+}
+
+TEST_CASE("nodes kept memory: a lost host takes the tensors of its own with it, and all start from the checkpoint",
+          "[apps][integration]") {
+  const Hosts hosts(3);
+  const Words verbs = {"steps=7", "by=shards"};
+  const Words expected = of_one_host(4, verbs);
+  const Words waits = verbs + Words{"wait=5"};
+  Process node0(hosts.on(0, node_of(0, 2, waits, "--keep-memory=shadow")));
+  auto lost = std::make_unique<Process>(hosts.on(1, node_of(1, 2, waits, "--keep-memory=shadow")));
+  node0.wait_for("waits after step 5", 2);
+  lost->wait_for("waits after step 5", 2);
+  ::kill(lost->pid(), SIGKILL);
+  CHECK(lost->all_gone());
+  Process replacement(hosts.on(2, node_of(1, 2, waits, "--keep-memory=shadow")));
+  const Ended job = end_of(node0, replacement);
+  CAPTURE(job.err, job.out);
+  CHECK(ends_of(job.out) == expected);
+  CHECK(count(job.out, "what was found is not used: rank 2, rank 3 has kept nothing, and no other rank has its own") ==
+        2);
   CHECK(hosts.all_gone());
 }

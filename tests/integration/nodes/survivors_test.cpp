@@ -107,6 +107,8 @@ TEST_CASE(
   CHECK(stayed >= 6 - 2 * static_cast<int>(ranks.size()));  // two ranks that die at once may be two failures
   CHECK(last.size() == 6);
   CHECK_THAT(job.err, Contains("2 of 2 workers of this node stay"));
+  // The line that says why has the last words of the worker that died.
+  CHECK_THAT(job.err, Contains(" was killed by SIGKILL: rank ") && Contains(" has had enough; 2 of 2 workers"));
   std::istringstream lines(job.out);
   for (std::string line; std::getline(lines, line);) {
     if (line.find("stopped for") != std::string::npos) std::cout << "measured: " << line << "\n";

@@ -58,8 +58,36 @@ def what_cannot_be_kept():
     from torch.distributed.optim import ZeroRedundancyOptimizer
 
     model, _ = model_and_optimizer()
-    zero = ZeroRedundancyOptimizer(model.parameters(), torch.optim.SGD, lr=0.1)
-    refused("ZeroRedundancyOptimizer has state that no other rank has", lambda: kept(model, zero), ValueError)
+    zero = ZeroRedundancyOptimizer(model.parameters(), torch.optim.SGD, parameters_as_bucket_view=True, lr=0.1)
+    refused("ZeroRedundancyOptimizer.parameters_as_bucket_view=True. has the parameters", lambda: kept(model, zero),
+            ValueError)
+
+
+def what_is_the_ranks_own():
+    from torch.distributed.optim import ZeroRedundancyOptimizer
+
+    model, _ = model_and_optimizer()
+    zero = ZeroRedundancyOptimizer(model.parameters(), torch.optim.AdamW, lr=0.1)
+    run = kept(model, zero)
+    kinds = {kind: {name.split(": ")[-1] for name, its in run.kinds.items() if its == kind} for kind in run.kinds.values()}
+    assert kinds["replicated"] == {"0.weight", "0.bias", "1.weight", "1.bias"}, kinds
+    assert kinds["own"] == {"exp_avg", "exp_avg_sq", "step"}, kinds
+    model, optimizer = model_and_optimizer()
+    assert set(kept(model, optimizer).kinds.values()) == {"replicated"}
+    try:
+        from torch.distributed.tensor import DTensor, Partial, Shard, init_device_mesh
+    except ImportError:  # before PyTorch 2.5
+        return
+    mesh = init_device_mesh("cpu", (2,))
+    model = torch.nn.Linear(2, 2, bias=False)
+    model.weight = torch.nn.Parameter(DTensor.from_local(torch.ones(2, 2), mesh, [Partial()]))
+    refused("weight is a DTensor of partial sums", lambda: kept(model, torch.optim.SGD(model.parameters(), lr=1)),
+            ValueError)
+    model.weight = torch.nn.Parameter(DTensor.from_local(torch.ones(2, 2), mesh, [Shard(0)]))
+    optimizer = torch.optim.SGD(model.parameters(), lr=1, momentum=0.9)
+    refused("a DTensor cannot be copied at each step", lambda: kept(model, optimizer, extra=[model.weight.detach()]),
+            ValueError)
+    assert kept(model, optimizer).kinds == {"weight": "own", "weight: momentum_buffer": "own"}
 
 
 def changes_outside_of_the_update():
@@ -214,8 +242,8 @@ def main():
         return plain()
     what_the_next_life_finds() if LIFE == 0 else None
     after_a_restart()
-    for rule in (what_cannot_be_kept, changes_outside_of_the_update, replaced_before_an_update, replaced_state,
-                 closures_and_growth):
+    for rule in (what_cannot_be_kept, what_is_the_ranks_own, changes_outside_of_the_update, replaced_before_an_update,
+                 replaced_state, closures_and_growth):
         rule() if LIFE == 0 else None
     print(f"rank {RANK}: all rules hold in life {LIFE}", flush=True)
     dist.barrier()

@@ -33,20 +33,39 @@ def ends(out):
     return found
 
 
+SHARDED = {"zero": "own and replicated", "fsdp1": "own", "fsdp1-views": "own", "fsdp2": "own"}
+
+
 def is_killed_and_ends_as_undisturbed(case):
     steps, seed = 30 + 3 * DEATHS, random.randrange(10**6)
     expected = ends(job("trainer.py", case, steps, 0, seed, options=("--preload", "torch"))[0])
-    keep = "--keep-memory=shadow" if case == "torn" else "--keep-memory"
+    keep = "--keep-memory=shadow" if case == "torn" or case in SHARDED else "--keep-memory"
     options = ("--preload", "torch", keep, "--max-restarts", 10 * DEATHS + 10)
     out, err = job("trainer.py", case, steps, DEATHS, seed, options=options)
     assert ends(out) == expected, f"seed {seed}: not {expected}\n{out}\n{err}"
     if case == "torn":
         went_on = re.findall(r"goes on after step (\d+): .* put together from the shadow", err)
         assert went_on == [str(step) for step in range(5, steps, 6)], err
+    if case in SHARDED:
+        assert f"what is kept is {SHARDED[case]}\n" in out, out
+        assert "its checkpoint" not in err and "its own tensors from the shadow" in out, f"seed {seed}: {out}\n{err}"
     lives = len(re.findall(r"^rank 0 begins life", out, re.MULTILINE))
     went_on = re.findall(r"^rank 0 begins life \d+ at step (\d+): .+$", out, re.MULTILINE)
     print(f"{case}: {DEATHS} kills, seed {seed}: {lives} lives, of which {len(went_on)} went on at steps "
           f"{', '.join(went_on)}; it ends as an undisturbed run does")
+
+
+def lost():
+    """Without a shadow, a rank that dies within an update of its own part has the job start from its checkpoint."""
+    steps, seed = 12, random.randrange(10**6)
+    expected = ends(job("trainer.py", "lost", steps, 0, seed, options=("--preload", "torch"))[0])
+    out, err = job("trainer.py", "lost", steps, 1, seed,
+                   options=("--preload", "torch", "--keep-memory", "--max-restarts", 3))
+    assert ends(out) == expected, f"seed {seed}: not {expected}\n{out}\n{err}"
+    assert "ranks have tensors that no other rank has" in err, err
+    assert re.search(r"not used, so that the program starts from its checkpoint: rank \d was within update \d+, and no "
+                     r"other rank has its own tensors \(--keep-memory=shadow would have a copy\)", err), err
+    print("lost: without a shadow it starts from the checkpoint, and says why")
 
 
 def rules():
@@ -58,4 +77,4 @@ def rules():
 
 
 for name in cases:
-    rules() if name == "rules" else is_killed_and_ends_as_undisturbed(name)
+    {"rules": rules, "lost": lost}.get(name, lambda: is_killed_and_ends_as_undisturbed(name))()

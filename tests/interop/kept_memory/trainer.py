@@ -3,7 +3,8 @@
 
 usage: trainer.py CASE STEPS DEATHS SEED [BACKEND]
 
-In the case "torn" all ranks die within each sixth update. In the others, in each of the first DEATHS lives of the job a
+In the case "torn" all ranks die within each sixth update. In the cases of SHARDED, ranks have tensors of their own, and in
+each second life a rank dies within an update. In the case "lost" that happens once, without a shadow. In the others, in each of the first DEATHS lives of the job a
 rank, or several, or all, die at an instant that is drawn from SEED. A process that takes the place of one of them dies,
 too, until there were DEATHS of these.
 """
@@ -26,6 +27,7 @@ CASE, STEPS, DEATHS, SEED = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), int
 BACKEND = sys.argv[5] if len(sys.argv) > 5 else "ddp"
 RANK, SIZE = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 LIFE = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
+SHARDED = ("zero", "lost", "fsdp1", "fsdp1-views", "fsdp2")
 
 
 class Numbers(torch.utils.data.Dataset):
@@ -86,11 +88,11 @@ class Ema:
     """An exponential moving average of a model's parameters."""
 
     def __init__(self, model):
-        self.averages = [p.detach().clone() for p in model.parameters()]
+        self.averages = [local(p).clone() for p in model.parameters()]
 
     def update(self, model):
         for average, parameter in zip(self.averages, model.parameters()):
-            average.lerp_(parameter.detach(), 0.05)
+            average.lerp_(local(parameter), 0.05)
 
     def state_dict(self):
         return {"averages": self.averages}
@@ -146,6 +148,19 @@ def die_within_updates(optimizer, run):
     optimizer.register_step_pre_hook(die)  # after keep's, so that the update has begun
 
 
+def die_within_an_update(optimizer, run):
+    """Has one rank die within an update, in each second life of the job: before it writes, or once it has written."""
+    draw = random.Random(f"{SEED} within {LIFE}")
+    rank, step, is_late = draw.randrange(SIZE), run.step + 1 + draw.randrange(3), draw.random() < 0.5
+
+    def die(*_):
+        if RANK == rank and run.step == step:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    inner = getattr(optimizer, "optim", optimizer)  # before ZeroRedundancyOptimizer sends its part round
+    (inner.register_step_post_hook if is_late and inner is not optimizer else optimizer.register_step_pre_hook)(die)
+
+
 def die_after_a_skipped_step(optimizer, run):
     """Has rank 1 die after the first update that follows a batch without one: the next process does both again, the
     batch without an update with newer parameters."""
@@ -173,8 +188,32 @@ def optimizer_of(model):
         return torch.optim.NAdam(model.parameters(), lr=1e-3)
     if CASE == "adagrad":
         return torch.optim.Adagrad(model.parameters(), lr=1e-2, initial_accumulator_value=0.1)
+    if CASE in ("zero", "lost"):
+        from torch.distributed.optim import ZeroRedundancyOptimizer
+
+        return ZeroRedundancyOptimizer(model.parameters(), torch.optim.AdamW, lr=2e-3)
     halves = [list(model.parameters())[:2], list(model.parameters())[2:]]
     return torch.optim.Adam([{"params": halves[0], "lr": 1e-3}, {"params": halves[1], "weight_decay": 0.01}], lr=2e-3)
+
+
+def local(tensor):
+    """Returns what this rank has of a tensor."""
+    return tensor.to_local().detach() if hasattr(tensor, "to_local") else tensor.detach()
+
+
+def sharded(model):
+    """Returns the model with each rank having shards of its parameters."""
+    if CASE == "fsdp2":
+        from torch.distributed.fsdp import fully_shard
+
+        for layer in (model[1], model[5]):
+            fully_shard(layer)
+        return fully_shard(model)
+    from torch.distributed.fsdp import FullyShardedDataParallel
+    from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+
+    return FullyShardedDataParallel(model, auto_wrap_policy=ModuleWrapPolicy({nn.Linear}),
+                                    device_id=torch.device("cpu"), use_orig_params=CASE == "fsdp1-views")
 
 
 def digest(*parts):
@@ -182,7 +221,7 @@ def digest(*parts):
     whole = hashlib.sha256()
     for part in parts:
         if isinstance(part, torch.Tensor):
-            part = part.detach().contiguous().view(-1).view(torch.uint8) if part.numel() else torch.zeros(1)
+            part = local(part).contiguous().view(-1).view(torch.uint8) if part.numel() else torch.zeros(1)
             whole.update(part.numpy().tobytes())
         else:
             whole.update(repr(part).encode())
@@ -190,6 +229,7 @@ def digest(*parts):
 
 
 def state_in_order(optimizer):
+    optimizer = getattr(optimizer, "optim", optimizer)
     for group in optimizer.param_groups:
         yield sorted((k, v) for k, v in group.items() if k != "params")
         for parameter in group["params"]:
@@ -202,6 +242,9 @@ def main():
     numpy.random.seed(RANK)
     dist.init_process_group(BACKEND)
     model, data = model_and_data()
+    is_fsdp = CASE.startswith("fsdp")
+    if is_fsdp:
+        model = sharded(model)
     before = CASE in ("resnet", "adam")  # keep() after DistributedDataParallel, or before it
     optimizer = optimizer_of(model)
     per_epoch = CASE == "resnet"
@@ -211,7 +254,7 @@ def main():
     if before:
         run = ddprun.keep(model, optimizer, scheduler, extra=[ema, losses, scaler])
         torch.manual_seed(100 + RANK)
-    parallel = DistributedDataParallel(model)
+    parallel = model if is_fsdp else DistributedDataParallel(model)
     if not before:
         torch.manual_seed(100 + RANK)
         run = ddprun.keep(parallel, optimizer, scheduler, extra=[ema, losses, scaler])
@@ -225,8 +268,14 @@ def main():
         die_after_a_skipped_step(optimizer, run)
     if CASE == "torn" and DEATHS > 0:
         die_within_updates(optimizer, run)
+    elif CASE in SHARDED and LIFE % 2 == 0 and LIFE < DEATHS:
+        die_within_an_update(optimizer, run)
+        is_armed = True
     elif is_armed:
         arm(LIFE)
+    kinds = " and ".join(sorted(set(run.kinds.values())))
+    if RANK == 0 and LIFE == 0:
+        print(f"what is kept is {kinds or 'nothing'}", flush=True)
     print(f"rank {RANK} begins life {LIFE} at step {run.step}: {run.recovered}", flush=True)
     epoch = run.epoch
     while run.step < STEPS:
@@ -268,7 +317,7 @@ def main():
             scheduler.step()
         epoch += 1
     run.start_step()  # a process that dies here is restarted, skips the loop, and comes to the same end
-    state = digest(*model.state_dict().values(), *state_in_order(optimizer), *ema.averages, scheduler.state_dict(),
+    state = digest(*model.parameters(), *model.buffers(), *state_in_order(optimizer), *ema.averages, scheduler.state_dict(),
                    scaler.state_dict())
     chance = digest(torch.rand(3), random.random(), numpy.random.rand())
     # Not the sum of losses: a step whose update was complete is done again with the newer parameters.
@@ -286,7 +335,7 @@ def validate(parallel, data, losses):
     dist.all_reduce(mean)
     losses.validations += float(mean)
     parallel.train()
-    if RANK == 0:
+    if RANK == 0 and isinstance(parallel, DistributedDataParallel):  # shards are gathered by all ranks
         torch.save(parallel.state_dict(), os.devnull)
     dist.barrier()
 

@@ -118,6 +118,14 @@ TEST_CASE("agent: in a job of several nodes the coordinator hears that a hang is
   }
 }
 
+TEST_CASE("agent: where a worker waits for the next round already, a hang changes nothing", "[launcher][unit]") {
+  Running node(0, OnHang::Restart, true, false, 2);
+  node.step(WorkerStays{0, true});
+  node.step(WorkerQuiet{0, 1});
+  node.step(HangFound{"no step for 5 s"});
+  CHECK(node.actions.empty());
+}
+
 TEST_CASE("agent: a hang that is found while the workers are stopped changes nothing", "[launcher][unit]") {
   Running stopping(2, OnHang::Restart);
   stopping.stop("ValueError");

@@ -35,9 +35,19 @@ struct Node {
   TimePoint now{};
   std::vector<AgentAction> actions;
 
+  bool reads_words = true;  // answers ReadWords at once
+
   void step(const AgentEvent& event) {
     actions.clear();
     core.step(now, event, actions);
+    const auto* const read = find<ReadWords>();
+    if (!read || !reads_words) return;
+    WordsRead words{read->local_ranks, {}};
+    for (const int local_rank : read->local_ranks) words.words.push_back(words_of(local_rank));
+    core.step(now, words, actions);
+  }
+  static WorkerWords words_of(int local_rank) {
+    return {.message = "out of luck", .stderr_tail = {"worker " + std::to_string(local_rank) + " says goodbye"}};
   }
   template <typename Action>
   const Action* find() const {
@@ -46,9 +56,13 @@ struct Node {
     }
     return nullptr;
   }
-  void run(int round) {
+  void run(int round, int base_rank = 0, int world_size = 3) {
     Directive directive{.kind = Directive::Kind::Run, .round = round};
-    directive.assignment = {.node_count = 1, .world_size = 3, .role_world_size = 3, .max_restarts = 3};
+    directive.assignment = {.node_count = 1,
+                            .base_rank = base_rank,
+                            .world_size = world_size,
+                            .role_world_size = world_size,
+                            .max_restarts = 3};
     directive.reason = "restart";
     step(DirectiveArrived{directive});
   }
@@ -207,4 +221,77 @@ TEST_CASE("agent survivors: a failure of the new round revokes it as well", "[la
   node.step(WorkerQuiet{0, 2});
   node.step(WorkerQuiet{2, 2});
   CHECK(node.phase() == WorkersPhase::Quiet);
+}
+
+TEST_CASE("agent survivors: quiet is reported once it is known what the dead have written", "[launcher][unit]") {
+  Node node;
+  node.reads_words = false;
+  node.exit(1, {.signal = SIGSEGV});
+  node.stop(1, true);
+  node.step(WorkerQuiet{0, 1});
+  node.step(WorkerQuiet{2, 1});
+  REQUIRE(node.find<ReadWords>());
+  CHECK(node.find<ReadWords>()->local_ranks == std::vector<int>{1});
+  CHECK(node.phase() == WorkersPhase::Stopping);
+  node.step(WordsRead{{1}, {Node::words_of(1)}});
+  REQUIRE(node.find<SendReport>());
+  const auto& state = node.find<SendReport>()->state;
+  CHECK(state.phase == WorkersPhase::Quiet);
+  CHECK(state.failures.front().message == "out of luck");
+  CHECK(state.failures.front().stderr_tail == std::vector<std::string>{"worker 1 says goodbye"});
+
+  node.exit(2, {.signal = SIGKILL});  // the words of one that dies while it waits come first, too
+  CHECK_FALSE(node.find<SendReport>());
+  REQUIRE(node.find<ReadWords>());
+  CHECK(node.find<ReadWords>()->local_ranks == std::vector<int>{2});
+  node.step(WordsRead{{2}, {Node::words_of(2)}});
+  CHECK(node.find<SendReport>()->state.failures.back().stderr_tail.front() == "worker 2 says goodbye");
+
+  node.run(2);
+  node.step(WordsRead{{1}, {Node::words_of(1)}});  // late: it is another process's place now
+  CHECK(node.core.state().failures.empty());
+}
+
+TEST_CASE("agent survivors: ranks and the world's size are those of the new round", "[launcher][unit]") {
+  Node node;
+  node.stop(1, true);  // another node was lost
+  for (const int local_rank : {0, 1, 2}) node.step(WorkerQuiet{local_rank, 1});
+  CHECK(node.phase() == WorkersPhase::Quiet);
+  CHECK_FALSE(node.find<ReadWords>());
+  node.run(2, 2, 5);
+  REQUIRE(node.find<StartMissing>());
+  CHECK(node.find<StartMissing>()->local_ranks.empty());
+  CHECK(node.find<StartMissing>()->assignment.world_size == 5);
+  node.exit(1, {.signal = SIGKILL});
+  CHECK(node.core.state().failures.front().rank == 3);
+}
+
+TEST_CASE("agent survivors: a worker that stays no longer is about to end, and its node says so once",
+          "[launcher][unit]") {
+  Node node(std::vector<int>{0, 1});
+  node.step(WorkerStays{2, false});  // it never could
+  CHECK_FALSE(node.core.state().is_ending);
+  node.step(WorkerStays{1, false});
+  REQUIRE(node.find<SendReport>());
+  CHECK(node.find<SendReport>()->state.is_ending);
+  node.step(WorkerStays{0, false});
+  CHECK_FALSE(node.find<SendReport>());
+  node.exit(0, {.signal = SIGKILL});
+  node.stop(1, true);  // now none can stay
+  for (const int local_rank : {1, 2}) node.exit(local_rank, {.signal = SIGTERM});
+  node.step(AllGone{{{}, {}, {}}});
+  node.run(2);
+  CHECK_FALSE(node.core.state().is_ending);
+}
+
+TEST_CASE("agent survivors: a worker that was quiet and dies is waited for until it is reaped", "[launcher][unit]") {
+  Node node;
+  for (const int local_rank : {0, 1, 2}) node.step(WorkerQuiet{local_rank, 1});  // a peer on another node has died
+  node.step(WorkerDying{1, {.signal = SIGSEGV}, WallTime(milliseconds(1)), {}});
+  node.step(WorkerQuiet{1, 1});  // what it said before
+  node.stop(1, true);
+  CHECK(node.phase() == WorkersPhase::Stopping);
+  node.exit(1, {.signal = SIGSEGV});
+  CHECK(node.phase() == WorkersPhase::Quiet);
+  CHECK_FALSE(node.core.state().failures.front().stderr_tail.empty());
 }

@@ -133,6 +133,36 @@ TEST_CASE("kept memories: workers that were all within an update get the parts o
   }
 }
 
+TEST_CASE("kept memories: workers with tensors of their own get the memory of all that have parts, in their order",
+          "[launcher][unit]") {
+  KeptMemories memories(2);
+  memories.begin_round(0, 2);
+  {
+    const Worker zero(handed(memories, 0)), one(handed(memories, 1));
+    zero.mark(0, 4, 4);  // it is behind
+    one.mark(1, 4, 5);
+    for (const Worker* worker : {&zero, &one}) {
+      worker->header().shadow_parts = 2;
+      worker->header().shadow_part = 1 - worker->header().rank;
+      worker->header().shadow = 4;
+      worker->header().is_sharded = 1;
+      worker->header().own_bytes = static_cast<std::uint64_t>(worker->header().rank);  // not equal
+    }
+    CHECK_FALSE(memories.is_updating(1));       // it goes back anyway
+    CHECK_FALSE(memories.may_be_succeeded(0));  // the job is restarted as a whole
+  }
+  CHECK_THAT(memories.begin_round(0, 2).at(0), Contains("are taken from the shadow by rank 1"));
+  const KeptMemories::Handed zero = handed(memories, 0), one = handed(memories, 1);
+  for (const KeptMemories::Handed& handed : {zero, one}) {
+    CHECK(handed.go_on == GoOn::AfterStep);
+    REQUIRE(handed.parts.size() == 2);
+    struct stat part = {}, own = {};
+    REQUIRE(fstat(handed.parts[0], &part) == 0);
+    REQUIRE(fstat(one.own, &own) == 0);
+    CHECK(part.st_ino == own.st_ino);
+  }
+}
+
 TEST_CASE("kept memories: memory of another size is new, and nobody goes on from the old one", "[launcher][unit]") {
   KeptMemories memories(2);
   memories.begin_round(0, 2);

@@ -10,53 +10,10 @@
 #include <string>
 #include <vector>
 
-using namespace ddp::rendezvous;
+#include "tests/rendezvous/kept/kept_ranks.hpp"
+
+using namespace ddp::testing;
 using Catch::Matchers::Contains;
-
-namespace {
-
-// A worker that has done all of steps 0 to s.
-KeptFacts done_with(int rank, int world, std::int64_t s) {
-  KeptFacts facts;
-  facts.is_there = true;
-  facts.layout = 7;
-  facts.tensor_bytes = 100;
-  facts.rank = rank;
-  facts.world_size = world;
-  facts.begun = facts.updated = facts.done = s;
-  for (const std::int64_t step : {s - 1, s}) {
-    facts.done_records[KeptPlaces::slot(step)] = facts.begun_records[KeptPlaces::slot(step)] = step;
-  }
-  return facts;
-}
-
-// A worker within update s.
-KeptFacts within(int rank, int world, std::int64_t s) {
-  KeptFacts facts = done_with(rank, world, s - 1);
-  facts.begun = facts.begun_records[KeptPlaces::slot(s)] = s;
-  return facts;
-}
-
-// A worker that has made update s and is not done with the step.
-KeptFacts updated(int rank, int world, std::int64_t s) {
-  KeptFacts facts = within(rank, world, s);
-  facts.updated = s;
-  return facts;
-}
-
-// The worker with a part of the shadow, one for each rank, after a step.
-KeptFacts with_part(KeptFacts facts, std::int64_t step) {
-  facts.shadow_part = facts.rank;
-  facts.shadow_parts = facts.world_size;
-  facts.shadow = step;
-  return facts;
-}
-
-KeptPlan plan_of(const std::vector<KeptFacts>& workers) {
-  return plan_recovery(workers, 0, static_cast<int>(workers.size()));
-}
-
-}  // namespace
 
 TEST_CASE("kept core: ranks that are done with a step go on after it, and nothing is copied", "[rendezvous][unit]") {
   const KeptPlan plan = plan_of({done_with(0, 2, 5), done_with(1, 2, 5)});
@@ -205,125 +162,6 @@ TEST_CASE("kept core: on any doubt nothing is used, and the reason is said", "[r
   CHECK_THAT(plan_of({updated(0, 2, 6), recordless}).reason, Contains("rank 1 has no record of step 6"));
 }
 
-namespace {
-
-constexpr std::int64_t kTorn = -100;
-
-// A rank of a training that is nothing but its marks: its tensors are the number of updates in them, its record and its
-// state are the number of forward passes that it has made.
-struct Rank {
-  KeptFacts marks;
-  std::int64_t tensors = 0;
-  std::int64_t begun_record[2] = {}, done_record[2] = {};
-  std::int64_t shadow = kTorn;  // its part, as the number of updates in it
-  // What dies with the process:
-  std::int64_t state = 0, step = 0;
-  bool is_in_tensors = false;  // the update of the step that is under way
-  int at = 0;                  // the next store
-};
-
-// Does the rank's next store. Returns false where it has to wait for the others' gradients.
-bool advance(Rank& rank, std::int64_t slowest_contribution) {
-  const std::int64_t s = rank.step + 1;
-  const std::size_t slot = KeptPlaces::slot(s);
-  switch (rank.at) {
-    case 0:
-      ++rank.state;  // the forward pass
-      break;
-    case 1:
-      if (slowest_contribution < s) return false;  // the all_reduce
-      if (rank.is_in_tensors) {
-        rank.state = rank.begun_record[slot];
-        rank.at = 7;
-        return true;
-      }
-      rank.marks.begun_records[slot] = kNoStep;
-      rank.begun_record[slot] = kTorn;
-      break;
-    case 2:
-      rank.begun_record[slot] = rank.state;
-      rank.marks.begun_records[slot] = s;
-      break;
-    case 3:
-      rank.marks.shadow = kNoStep;
-      rank.shadow = kTorn;
-      break;
-    case 4:
-      rank.shadow = rank.tensors;
-      rank.marks.shadow = s - 1;
-      break;
-    case 5:
-      rank.marks.begun = s;
-      rank.tensors = kTorn;
-      break;
-    case 6:
-      rank.tensors = s;
-      rank.marks.updated = s;
-      break;
-    case 7:
-      rank.marks.done_records[slot] = kNoStep;
-      rank.done_record[slot] = kTorn;
-      break;
-    case 8:
-      rank.done_record[slot] = rank.state;
-      rank.marks.done_records[slot] = s;
-      break;
-    default:
-      rank.marks.done = s;
-      rank.step = s;
-      rank.is_in_tensors = false;
-      rank.at = 0;
-      return true;
-  }
-  ++rank.at;
-  return true;
-}
-
-KeptPlan plan_of_ranks(const std::vector<Rank>& ranks) {
-  std::vector<KeptFacts> marks;
-  for (const Rank& rank : ranks) marks.push_back(rank.marks);
-  return plan_of(marks);
-}
-
-// Returns the step to which all ranks have contributed their gradients.
-std::int64_t slowest_contribution(const std::vector<Rank>& ranks) {
-  std::int64_t slowest = ranks[0].step + 1;
-  for (const Rank& rank : ranks) slowest = std::min(slowest, rank.step + (rank.at > 0 ? 1 : 0));
-  return slowest;
-}
-
-// Returns what a rank gets that does as the plan says: the source's tensors, or those of all parts.
-std::int64_t copy_for(const std::vector<Rank>& ranks, const KeptPlan& plan) {
-  if (plan.parts.empty()) return ranks[static_cast<std::size_t>(plan.source)].tensors;
-  for (const int part : plan.parts) {
-    if (ranks[static_cast<std::size_t>(part)].shadow != plan.step) return kTorn;
-  }
-  return plan.parts.size() == ranks.size() ? plan.step : kTorn;
-}
-
-// Does what a new process does. With `dies_after` stores it is killed then, and false is returned.
-bool recover(std::vector<Rank>& ranks, const KeptPlan& plan, int dies_after) {
-  for (std::size_t i = 0; i < ranks.size(); ++i) {
-    Rank& rank = ranks[i];
-    if (plan.copies[i]) {
-      const auto store = [&](auto change) { return dies_after-- > 0 && (change(), true); };
-      if (!store([&] { rank.marks.updated = kNoStep; })) return false;
-      if (!store([&] { rank.tensors = kTorn; })) return false;
-      if (!store([&] { rank.tensors = copy_for(ranks, plan); })) return false;
-      if (plan.go_on == GoOn::AfterStep && !store([&] { rank.marks.done = plan.step; })) return false;
-      if (!store([&] { rank.marks.begun = plan.step; })) return false;
-      if (!store([&] { rank.marks.updated = plan.step; })) return false;
-    }
-    rank.is_in_tensors = plan.go_on == GoOn::WithinStep;
-    rank.step = plan.step - (rank.is_in_tensors ? 1 : 0);
-    rank.state = rank.done_record[KeptPlaces::slot(rank.step)];
-    rank.at = 0;
-  }
-  return true;
-}
-
-}  // namespace
-
 TEST_CASE("kept core: whenever a job is killed, each rank goes on with the right tensors and its record",
           "[rendezvous][unit]") {
   const unsigned seed = std::random_device()();
@@ -343,7 +181,7 @@ TEST_CASE("kept core: whenever a job is killed, each rank goes on with the right
     for (int life = 0; life < 8; ++life) {
       for (int stores = static_cast<int>(random() % 80); stores > 0; --stores) {
         Rank& rank = ranks[random() % ranks.size()];
-        advance(rank, slowest_contribution(ranks));
+        advance(rank, slowest_of(ranks));
       }
       std::int64_t done = ranks[0].step;
       for (const Rank& rank : ranks) done = std::min(done, rank.step);
@@ -420,7 +258,7 @@ TEST_CASE("kept core: with a shadow, three ranks can be killed between any two s
     for (std::size_t r = 0; r < 3; ++r) {
       if (ranks[r].step == 3) continue;
       std::vector<Rank> next = ranks;
-      if (advance(next[r], slowest_contribution(ranks))) open.push_back(std::move(next));
+      if (advance(next[r], slowest_of(ranks))) open.push_back(std::move(next));
     }
   }
   CHECK(seen.size() > 1000);

@@ -115,6 +115,7 @@ TEST_CASE("link codec: what is said about survivors arrives, and is left out whe
   CHECK(encode(state).find("survivors") == std::string::npos);
   state.job.survivors_stay = true;
   state.phase = WorkersPhase::Quiet;
+  state.is_ending = true;
   Directive stop{.kind = Directive::Kind::Stop, .epoch = "e", .round = 3, .stop_signal = 15, .survivors_stay = true};
   stop.reason = "rank 1 failed";
   FrameDecoder decoder;

@@ -330,6 +330,27 @@ TEST_CASE("init: processes that Open MPI's mpirun starts on one node are a job",
   CHECK(job.all_gone());
 }
 
+// The variable that says how many ranks are on this node is changed: so none can tell that all are.
+TEST_CASE("init: ranks that mpirun or mpiexec start on several nodes meet by its own store", "[runtime][integration]") {
+  forget_own_job();
+  const std::vector<std::vector<std::string>> starters = {
+      {"mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", "-n", "3", "env", "OMPI_COMM_WORLD_LOCAL_SIZE=1"},
+      {"mpiexec.hydra", "-n", "3", "env", "MPI_LOCALNRANKS=1"}};
+  for (std::vector<std::string> command : starters) {
+    CAPTURE(command.front());
+    if (run({"sh", "-c", "command -v " + command.front()}).code != 0) skip(command.front() + " is needed");
+    command.push_back(INIT_WORKER);
+    Process job(command);
+    const Result ended = job.wait();
+    INFO(ended.err);
+    CHECK(ended.code == 0);
+    for (const char* rank : {"0", "1", "2"}) {
+      CHECK_THAT(ended.out, Contains("rank " + std::string(rank) + " of 3, "));
+    }
+    CHECK(job.all_gone());
+  }
+}
+
 // Hydra gives each process a socket and keeps the other end; so does the test.
 TEST_CASE("init: processes that one mpiexec with PMI starts on a node are a job", "[runtime][integration]") {
   const TemporaryFolder folder;

@@ -100,6 +100,16 @@ TEST_CASE("worker info: an invalid value is quoted", "[runtime][unit]") {
   CHECK_THROWS_WITH(read(job({{"LOCAL_RANK", "x"}})), Contains("LOCAL_RANK is \"x\""));
 }
 
+TEST_CASE("worker info: a rank that is alone in a job of ddprun knows where others would meet it", "[runtime][unit]") {
+  Variables alone = job({{"RANK", "0"}, {"WORLD_SIZE", "1"}});
+  CHECK_FALSE(read(alone).place.launcher_hosts);
+  alone["TORCHELASTIC_USE_AGENT_STORE"] = "True";
+  const WorkerInfo info = read(alone);
+  CHECK(info.place.launcher_hosts);
+  CHECK(info.place.host == "node-a");
+  CHECK(info.place.port == 29500);
+}
+
 TEST_CASE("worker info: a world of one needs no place to meet", "[runtime][unit]") {
   CHECK(read({{"RANK", "0"}, {"WORLD_SIZE", "1"}}).place.kind == RendezvousPoint::Kind::Nowhere);
   CHECK(read({}, {.init_method = "", .rank = 0, .world_size = 1}).world_size == 1);
@@ -296,14 +306,17 @@ TEST_CASE("worker info: ranks of Open MPI on one node meet in the folder of thei
   CHECK(info.place.file == "/tmp/ompi.vm.0/pid.1/libddp.4711");
 }
 
-TEST_CASE("worker info: ranks of an MPI on several nodes need MASTER_ADDR and MASTER_PORT", "[runtime][unit]") {
+TEST_CASE("worker info: ranks of an MPI on several nodes whose store is not there need MASTER_ADDR and MASTER_PORT",
+          "[runtime][unit]") {
   const Variables several = mpirun({{"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}});
-  CHECK_THROWS_WITH(read(several),
-                    "OMPI_COMM_WORLD_SIZE is 4, but MASTER_ADDR and MASTER_PORT are not set, and not all ranks are on "
-                    "one node: set them to the node of rank 0 and a port that is free there, for example: mpirun -x "
-                    "MASTER_ADDR=$(hostname) -x MASTER_PORT=29500 PROGRAM");
-  CHECK_THROWS_WITH(read(mpiexec(4, 2)),
-                    Contains("PMI_SIZE is 4") && Contains("mpiexec -genv MASTER_ADDR $(hostname)"));
+  CHECK_THROWS_WITH(
+      read(several),
+      "OMPI_COMM_WORLD_SIZE is 4, but MASTER_ADDR and MASTER_PORT are not set, not all ranks are on one "
+      "node, and asking the starter of this process, by PMIx, for what rank 0 says: PMIX_NAMESPACE is not "
+      "set: set them to the node of rank 0 and a port that is free there, for example: mpirun -x "
+      "MASTER_ADDR=$(hostname) -x MASTER_PORT=29500 PROGRAM");
+  CHECK_THROWS_WITH(read(mpiexec(4, 2)), Contains("PMI_SIZE is 4") && Contains("PMI_FD is not set") &&
+                                             Contains("mpiexec -genv MASTER_ADDR $(hostname)"));
   CHECK_THROWS_WITH(read(mpirun({{"MASTER_ADDR", "a"}})),
                     "MASTER_PORT not set, though MASTER_ADDR is: set both, or neither");
   const WorkerInfo info = read(mpiexec(4, 2, {{"MASTER_ADDR", "node-a"}, {"MASTER_PORT", "4711"}}));

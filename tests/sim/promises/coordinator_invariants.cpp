@@ -85,15 +85,58 @@ void Invariants::on_sent(const Process& to, const Directive& directive) {
   if (directive.kind == Directive::Kind::Stop) {
     promise(Promise::LostAreKilled, !was_lost || directive.stop_signal == SIGKILL, to.config.host);
     if (std::exchange(stop_reason_, directive.reason) != directive.reason) stopped_at_ = scene_.now;
-    const bool for_newcomer =
-        has(directive.reason, " joined") && stopped_at_ == scene_.now;  // otherwise the Stop is repeated
-    promise(Promise::SuccessIsKept, !for_newcomer || !has_succeeded(to.index), to.config.host);
+    check_kept(to, directive);
+    check_patience(directive.reason);
+    const bool for_newcomer = has(directive.reason, " joined") && !has(directive.reason, "not restarted") &&
+                              stopped_at_ == scene_.now;  // otherwise the Stop is repeated
+    promise(Promise::SuccessIsKept, !for_newcomer || !(has_succeeded(to.index) || is_ending(to.index)), to.config.host);
     if (directive.stop_signal == SIGKILL && has(directive.reason, " received on"))
       coverage_.reached(Branch::StopAtOnce);
   }
   if (directive.kind == Directive::Kind::Wait && has(directive.reason, "waits as a spare")) {
     coverage_.reached(Branch::SpareWaits);
   }
+}
+
+// Checks a Stop because of a node: its workers end where the node leaves, and only there.
+void Invariants::check_kept(const Process& to, const Directive& stop) const {
+  const rendezvous::JobShape& job = scene_.plan.job;
+  if (!job.survivors_stay || job.min_nodes == job.max_nodes || stop.stop_signal == SIGKILL) return;
+  const auto says = [&](const char* words) { return has(stop.reason, words); };
+  const bool is_change = says(" joined") || says(" was lost: ") || says(" left the job") || says(" leaves (");
+  const bool is_end = says("nobody took its place") || says("not restarted");
+  if (!is_change || is_end) return;
+  const bool leaves = found(states_, to.index).value_or(rendezvous::AgentState()).stop_signal != 0;
+  const bool is_new = stopped_at_ == scene_.now;  // it may leave since
+  promise(Promise::SurvivorsAreKept, leaves ? !stop.survivors_stay || !is_new : stop.survivors_stay,
+          to.config.host + ": " + stop.reason);
+}
+
+void Invariants::check_patience(const std::string& reason) const {
+  if (!has(reason, "nobody took its place") || !gathering_since_) return;
+  promise(Promise::JoinTimeoutIsKept, scene_.now >= *gathering_since_ + scene_.plan.join_timeout, reason);
+}
+
+// Checks that a job which waits for a further round has to.
+void Invariants::check_goes_on() {
+  const rendezvous::CoordinatorCore& core = scene_.coordinator->core;
+  const bool gathers = core.phase() == rendezvous::CoordinatorCore::Phase::Gathering && core.round() > 0;
+  if (!gathers) return gathering_since_.reset();
+  if (!gathering_since_) gathering_since_ = scene_.now;
+  int ready = 0;
+  bool waits_for_link = false;
+  for (const int process : known_) {
+    const rendezvous::AgentState& state = states_.at(process);
+    const bool is_quiet = state.phase == rendezvous::WorkersPhase::Quiet;
+    const bool is_still = is_quiet || state.phase == rendezvous::WorkersPhase::Idle;
+    if (is_quiet) coverage_.reached(Branch::QuietInWait);
+    waits_for_link = waits_for_link || broke_.contains(process);
+    ready += is_still && state.unkillable.empty() && state.stop_signal == 0;
+  }
+  const rendezvous::JobShape& job = scene_.plan.job;
+  const bool is_elastic = job.min_nodes < job.max_nodes;
+  promise(Promise::GoesOnAtOnce, !is_elastic || waits_for_link || ready < job.min_nodes,
+          std::to_string(ready) + " nodes wait");
 }
 
 void Invariants::on_not_sent(int agent, const Directive& directive) {
@@ -288,6 +331,7 @@ void Invariants::check_exit(const Process& to, const Directive& exit) {
     promise(Promise::JoinTimeoutIsKept, scene_.now >= *first_heard_ + scene_.plan.join_timeout, exit.reason);
   }
   if (has(exit.reason, "nobody took its place")) coverage_.reached(Branch::NoReplacement);
+  check_patience(exit.reason);
   if (has(exit.reason, "could be killed")) coverage_.reached(Branch::UnkillableEndsJob);
   if (has(exit.reason, "received on node")) coverage_.reached(Branch::UserStopsJob);
   if (has(exit.reason, "has no store")) coverage_.reached(Branch::StoreFailed);
@@ -394,6 +438,7 @@ void Invariants::on_stepped() {
   promise(Promise::OverForEver, coordinator.core.over() == coordinator.over_since.has_value(), "");
   check_quiet();
   const bool is_crowd = scene_.processes.size() > 200;
+  if (!is_crowd) check_goes_on();
   if (!coordinator.core.over() && !is_crowd) check_silent_are_lost();
   if (coordinator.core.phase() == rendezvous::CoordinatorCore::Phase::Running && !is_crowd) check_free_seats();
   if (coordinator.core.phase() == rendezvous::CoordinatorCore::Phase::Stopping && !is_crowd) check_second_signal();
@@ -431,6 +476,12 @@ bool Invariants::has_succeeded(int process) const {
   return is_done && state->second.round == scene_.coordinator->core.round();
 }
 
+// Whether a worker of this process is about to end, as far as the coordinator knows.
+bool Invariants::is_ending(int process) const {
+  const auto state = states_.find(process);
+  return state != states_.end() && state->second.is_ending && state->second.round == scene_.coordinator->core.round();
+}
+
 void Invariants::check_free_seats() const {
   const rendezvous::JobShape& job = scene_.plan.job;
   const auto round = rounds_.find(scene_.coordinator->core.round());
@@ -440,6 +491,7 @@ void Invariants::check_free_seats() const {
   if (static_cast<int>(members.size()) < members.begin()->second.node_count) return;  // some have not been told
   for (const auto& [process, run] : members) {
     if (has_succeeded(process)) return;
+    if (known_.contains(process) && is_ending(process)) return coverage_.reached(Branch::AboutToEnd);
     free += known_.count(process) == 0;
   }
   for (const int process : known_) {

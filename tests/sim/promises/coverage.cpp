@@ -62,12 +62,16 @@ constexpr std::array<const char*, static_cast<std::size_t>(Branch::Count)> kBran
     "a worker stays",
     "a hang restarts a job of several nodes",
     "a hang ends a job of several nodes",
+    "a worker stays in a round with fewer nodes",
+    "a worker stays in a round with more nodes",
+    "workers wait for nodes to come",
+    "a worker is about to end in an elastic job",
 };
 
 constexpr std::array<const char*, 7> kCoordinatorNames = {"AgentLinked", "AgentReported", "AgentBeat",      "AgentGone",
                                                           "StoreOpened", "StoreFailed",   "CoordinatorTick"};
 constexpr std::array<const char*, 5> kCoordinatorPhases = {"Gathering", "Opening", "Running", "Stopping", "Over"};
-constexpr std::array<const char*, 25> kAgentNames = {"LinkUp",
+constexpr std::array<const char*, 26> kAgentNames = {"LinkUp",
                                                      "LinkDown",
                                                      "LinkFailed",
                                                      "LinkRefused",
@@ -91,17 +95,18 @@ constexpr std::array<const char*, 25> kAgentNames = {"LinkUp",
                                                      "Resume",
                                                      "GuardianGone",
                                                      "Tick",
-                                                     "HangFound"};
+                                                     "HangFound",
+                                                     "WordsRead"};
 constexpr std::array<const char*, 10> kAgentPhases = {"Idle",    "Starting", "Running", "Stopping", "Lingering",
                                                       "Killing", "Clearing", "Left",    "Revoking", "Quiet"};
 
 // What ten thousand seeds have to reach has a +, by event and phase. The others are rare or impossible.
 constexpr std::array<const char*, 7> kCoordinatorMust = {"+++++", "+++++", "+++++", "+++++", " + + ", " +   ", "+++++"};
-constexpr std::array<const char*, 25> kAgentMust = {
+constexpr std::array<const char*, 26> kAgentMust = {
     "+ +++++ ++", "+ +++++ ++", "+ +++++ ++", "+         ", "+++++++ ++", "+++++++ ++", " + +      ",
     " +        ", "   + +    ", "  ++ +    ", "  ++ +  ++", "  ++      ", "  +       ", "  +       ",
     "  +       ", "  +       ", "  +       ", "  +     + ", "+   + +   ", "+ +++++ ++", "          ",
-    "          ", "+ +++++  +", "+++++++ ++", "          "};
+    "          ", "+ +++++  +", "+++++++ ++", "          ", "        ++"};
 
 template <typename Counts, typename Musts, typename Names, typename Phases>
 void add_missing(std::vector<std::string>& missing, const Counts& counts, const Musts& musts, const Names& names,

@@ -68,6 +68,10 @@ enum class Branch {
   Stayed,
   HangRestarts,
   HangEnds,
+  WentOnWithFewer,
+  WentOnWithMore,
+  QuietInWait,
+  AboutToEnd,
   Count,
 };
 

@@ -21,10 +21,20 @@ void Invariants::on_report(const Process& process, const rendezvous::AgentState&
     promise(Promise::ReportsAreTrue, worker.why != Why::Ddprun || failure.stopped_by_ddprun, describe(worker));
     promise(Promise::ReportsAreTrue, failure.rank == worker.rank && failure.status == worker.status, describe(worker));
   }
+  const auto names_files = [this](const rendezvous::WorkerFailure& failure) {
+    if (failure.pid == 0) return;
+    const Worker& worker = scene_.worker(failure.pid - 1000);
+    const bool are_there = failure.stderr_log.starts_with(folder_of(worker) + "/") &&
+                           failure.flight_recorder.starts_with(folder_of(worker) + "/");
+    promise(Promise::ReportsAreTrue, are_there, describe(worker) + ", files");
+  };
   if (state.phase == rendezvous::WorkersPhase::Quiet) {
     for (const int id : process.workers) {
       const Worker& worker = scene_.worker(id);
       promise(Promise::QuietIsTrue, worker.reaped || worker.quiet || !worker.acts, describe(worker));
+    }
+    if (process.core.phase() == launcher::AgentCore::Phase::Quiet) {
+      for (const rendezvous::WorkerFailure& failure : state.failures) names_files(failure);
     }
   }
   const bool ran = !process.workers.empty() && scene_.worker(process.workers.front()).round == state.round;
@@ -33,13 +43,7 @@ void Invariants::on_report(const Process& process, const rendezvous::AgentState&
     promise(Promise::ReportsAreTrue, !state.succeeded || scene_.worker(id).status.success(),
             describe(scene_.worker(id)));
   }
-  for (const rendezvous::WorkerFailure& failure : state.failures) {
-    if (failure.pid == 0) continue;
-    const Worker& worker = scene_.worker(failure.pid - 1000);
-    const bool names_files = failure.stderr_log.starts_with(folder_of(worker) + "/") &&
-                             failure.flight_recorder.starts_with(folder_of(worker) + "/");
-    promise(Promise::ReportsAreTrue, names_files, describe(worker) + ", files");
-  }
+  for (const rendezvous::WorkerFailure& failure : state.failures) names_files(failure);
   promise(Promise::IdleIsTrue, process.cleared, process.config.host + ", descendants");
   for (const int id : process.workers) {
     promise(Promise::IdleIsTrue, scene_.worker(id).reaped, describe(scene_.worker(id)));
@@ -86,6 +90,28 @@ void Invariants::on_start_missing(const Process& process, const launcher::StartM
     const Worker& worker = scene_.worker(process.workers[static_cast<std::size_t>(local)]);
     promise(Promise::ReapedBeforeNext, worker.reaped, process.config.host + ": " + describe(worker));
   }
+  if (start.local_ranks.size() < process.workers.size()) note_size(process);
+}
+
+// Notes that workers stay in a round with fewer or more nodes than they were in.
+void Invariants::note_size(const Process& process) const {
+  const auto now = rounds_.find(process.core.state().round);
+  if (now == rounds_.begin() || now == rounds_.end()) return;
+  for (auto before = now; before-- != rounds_.begin();) {
+    if (!before->second.contains(process.index)) continue;
+    const int had = before->second.at(process.index).node_count, has = now->second.at(process.index).node_count;
+    if (has < had) coverage_.reached(Branch::WentOnWithFewer);
+    if (has > had) coverage_.reached(Branch::WentOnWithMore);
+    return;
+  }
+}
+
+// The agent may end it because it has to, because it has lost the coordinator, or because it slept and does not know
+// yet that the worker is quiet.
+void Invariants::on_ended(const Process& process, const Worker& worker) const {
+  const bool has_reason = must_stop_.contains(process.index) || process.user_stopped || process.guardian_gone ||
+                          was_in_trouble(process) || has_just_woken(process);
+  promise(Promise::QuietAreKept, !worker.acts || !worker.quiet || has_reason, describe(worker));
 }
 
 void Invariants::on_succession(const Process& process, const Worker& dead) const {
@@ -161,7 +187,9 @@ void Invariants::on_stepped(const Process& process) {
   }
   if (process.stop_told && process.alive) {
     const Time since = std::max(*process.stop_told, process.awake_since);
-    promise(Promise::StopEndsInTime, scene_.now <= since + process.config.shutdown_timeout + seconds(23),
+    // A survivor that is late is killed alone first.
+    const Duration stages = (scene_.plan.job.survivors_stay ? 3 : 2) * launcher::kUnkillableAfter + seconds(3);
+    promise(Promise::StopEndsInTime, scene_.now <= since + process.config.shutdown_timeout + stages,
             process.config.host);
   }
 }
@@ -234,7 +262,7 @@ void Invariants::at_end() {
     promise(Promise::FewMessages, directives <= 4 + 2 * links + 4 * rounds,
             host + " got " + std::to_string(directives));
     const int reports = process.reports_sent - static_cast<int>(process.users_signals.size());
-    promise(Promise::FewMessages, reports <= 6 + links + (5 + process.config.workers) * rounds + process.successors,
+    promise(Promise::FewMessages, reports <= 6 + links + (6 + process.config.workers) * rounds + process.successors,
             host + " sent " + std::to_string(reports));
     if (scene_.plan.faults.empty() && reported_.count(process.index) > 0) {
       promise(Promise::FaultlessSucceeds, process.left && process.left->exit_code == 0, host);

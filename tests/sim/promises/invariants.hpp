@@ -17,7 +17,7 @@ namespace ddp::sim {
 // clang-format off
 enum class Promise {
   RanksAreExact, RoleRanksAreExact, MembersAgree, OneMasterAddr, RunIsRepeated, ZeroIsTheCoordinators, GivenRankIsKept, RanksStay, NodesWithinLimits,
-  StrangersStayOut, LostAreKilled, SecondSignalKills, LastCallIsKept, JoinTimeoutIsKept, FreeSeatIsGiven, SuccessIsKept,
+  SurvivorsAreKept, QuietAreKept, GoesOnAtOnce, StrangersStayOut, LostAreKilled, SecondSignalKills, LastCallIsKept, JoinTimeoutIsKept, FreeSeatIsGiven, SuccessIsKept,
   NewestRoundOnly, ReapedBeforeNext, IdleIsTrue, QuietIsTrue, ReportsAreTrue, GuardedOnly, QuietBeforeNext, OneIncarnation, LostNodeIsQuiet, OnlyMembersRun, StopIsObeyed,
   BudgetIsKept, FixedCountsEach, MembershipIsFree, BudgetIsUsed,
   CauseIsFirst, CauseGivesCode, ReasonsAreGiven,
@@ -39,13 +39,16 @@ inline constexpr std::array<const char*, static_cast<std::size_t>(Promise::Count
   "A node rank that the user gave is the one the node gets.",
   "A node that stays keeps its node rank; where empty seats are closed up, nodes keep their order.",
   "A round has between min and max nodes.",
+  "Where survivors stay, a node that comes, leaves or is lost ends no worker of the others.",
+  "A worker that has left its groups and waits for the next round is ended only with its node or with the job.",
+  "In an elastic job a further round opens as soon as enough nodes are idle or quiet, and no link is broken.",
   "An agent of another job shape never gets a seat.",
   "A lost node that comes back with workers is told to kill them.",
   "When a user has signalled twice, all nodes are told to kill their workers.",
   "A first round with fewer nodes than max opens after the last call.",
-  "A job does not give up waiting for its first nodes before join_timeout.",
-  "In an elastic job a waiting node gets a free seat at once, unless a node has succeeded.",
-  "A node that has succeeded does not run again because another one joins.",
+  "A job does not give up waiting for nodes before join_timeout.",
+  "In an elastic job a waiting node gets a free seat at once, unless a node has succeeded, or a worker is about to.",
+  "A node that has succeeded, or on which a worker is about to, does not run again because another one joins.",
   "A worker is started only in the newest round that its agent knows.",
   "A node starts round r+1 only after each of its workers of round r is reaped, or has left its groups and goes on.",
   "An agent reports idle only when every process is reaped or was found to be unkillable.",
@@ -79,7 +82,8 @@ inline constexpr std::array<const char*, static_cast<std::size_t>(Promise::Count
   "A node that is gone is counted as lost in time.",
   "A node is counted as lost only if something had happened to it or to the network.",
   "A node kills its workers because it lost the coordinator only if something had happened to either.",
-  "A node that was told to stop is idle within shutdown_timeout plus twice the time to be unkillable.",
+  "A node that was told to stop is idle within shutdown_timeout plus twice the time to be unkillable, or three times "
+  "where survivors stay.",
   "An agent that its user stops leaves in time.",
   "An agent that leaves has no worker left except those that the kernel holds.",
   "Every run ends.",
@@ -127,6 +131,8 @@ class Invariants {
   void on_start_missing(const Process& process, const launcher::StartMissing& start);
   void on_succession(const Process& process, const Worker& dead) const;
   void on_started(const Process& process);
+  // An agent ends one worker of its own accord.
+  void on_ended(const Process& process, const Worker& worker) const;
   void on_spawn_failed() { failed_by_itself_ = true; }
   void on_stepped(const Process& process);
   void on_lease_kill(const Process& process);
@@ -155,8 +161,13 @@ class Invariants {
   void check_quiet() const;
   void check_silent_are_lost() const;
   void check_free_seats() const;
+  void check_kept(const Process& to, const rendezvous::Directive& stop) const;
+  void check_goes_on();
+  void check_patience(const std::string& reason) const;
+  void note_size(const Process& process) const;
   void check_second_signal() const;
   bool has_succeeded(int process) const;
+  bool is_ending(int process) const;
   void check_success(const std::string& who);
   bool has_just_woken(const Process& process) const;
   bool could_kill(const Process& process) const;
@@ -182,6 +193,7 @@ class Invariants {
   std::set<int> challengers_;                     // processes that came while their node rank was held
   std::string stop_reason_;                       // why the newest round that was stopped was
   Time stopped_at_;
+  std::optional<Time> gathering_since_;           // after a round
   std::map<int, rendezvous::Directive> told_;     // by process: the newest directive sent to it
   std::set<int> must_stop_;                       // processes that know that they have to
   std::set<int> must_leave_;                      // processes that know that their round is over

@@ -54,6 +54,19 @@ Plan survivors_stay() {
   return with(plan, {{.at = seconds(5), .kind = FaultKind::WorkerCrashes, .machine = 1, .number = SIGKILL}});
 }
 
+Plan shrink_and_grow() {
+  Plan plan = job_of(2, 3, 3);
+  plan.job.survivors_stay = true;
+  plan.work_least = plan.work_most = seconds(30);
+  return with(plan, {{.at = seconds(5), .kind = FaultKind::AgentReplaced, .machine = 1, .lasting = seconds(8)}});
+}
+
+Plan below_min() {
+  Plan plan = job_of(2, 3, 2);
+  plan.job.survivors_stay = true;
+  return with(plan, {{.at = seconds(8), .kind = FaultKind::AgentReplaced, .machine = 1, .lasting = seconds(8)}});
+}
+
 Plan second_signal() {
   Plan plan = fixed(2);
   plan.deaf_percent = 100;
@@ -158,6 +171,14 @@ std::vector<Scenario> all_scenarios() {
        "round "
        "begins with them, and one new process.",
        survivors_stay()},
+      {"survivors_shrink_and_grow",
+       "With --on-failure shrink a node of an elastic job is lost: the workers of the others stay, and go on in a "
+       "round of their own. When another node comes in its place, they stay, too.",
+       shrink_and_grow()},
+      {"survivors_wait_below_min",
+       "With --on-failure shrink a node is lost, and fewer than MIN are left. The workers of the other wait until "
+       "another node has come.",
+       below_min()},
       {"link_breaks_and_comes_back",
        "The link of a node breaks and comes back within the reconnect window of 3 s: the coordinator repeats what the "
        "node has to do, and the round goes on.",

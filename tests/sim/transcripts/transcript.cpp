@@ -122,6 +122,9 @@ struct DescribeAgentEvent {
     return "worker " + std::to_string(event.local_rank) + " is quiet";
   }
   std::string operator()(const AllGone&) const { return "no process of the round is left"; }
+  std::string operator()(const WordsRead& event) const {
+    return "has read what its dead workers wrote (" + std::to_string(event.local_ranks.size()) + ")";
+  }
   std::string operator()(const StopSignal& event) const { return "its user sends " + signal_name(event.signal); }
   std::string operator()(const HangFound& event) const { return "finds that its workers hang: " + event.why; }
   std::string operator()(const Suspend&) const { return "its user suspends the job"; }
@@ -138,6 +141,7 @@ struct DescribeAgentAction {
     return "begins the round with the workers that have stayed" +
            (missing.empty() ? "" : ", and starts worker " + list_of(missing, 16));
   }
+  std::string operator()(const ReadWords&) const { return "reads what its dead workers wrote"; }
   std::string operator()(const RevokeRound&) const { return "shows its workers that the round is revoked"; }
   std::string operator()(const EndWorker& action) const {
     return "sends SIGTERM to worker " + std::to_string(action.local_rank);
@@ -209,7 +213,8 @@ struct DescribeCoordinatorAction {
   std::string operator()(const PublishFailure& action) const {
     std::vector<std::string> ranks;
     for (const int rank : action.ranks) ranks.push_back(std::to_string(rank));
-    return "publishes in the store: dead ranks: " + list_of(ranks, 16) + in_parentheses(action.text);
+    return "publishes in the store: " + (ranks.empty() ? "no dead ranks" : "dead ranks: " + list_of(ranks, 16)) +
+           in_parentheses(action.text);
   }
   std::string operator()(const CoordinatorLogLine& action) const { return "logs: " + action.text; }
   std::string operator()(const RecordNode&) const { return ""; }

@@ -38,6 +38,11 @@ extern "C" {
  * Whenever processes are killed, all ranks go on from the same step, with the tensors that an undisturbed run has. For
  * this the training must be data parallel: after an update all ranks have equal tensors, and no rank begins an update
  * before all ranks have contributed their gradients.
+ *
+ * Tensors that differ between ranks, such as the shards of an optimizer's state, lie at the beginning of the memory,
+ * and ddp_keep_options.own_bytes says how many bytes they have. No other rank can replace them. With `ddprun
+ * --keep-memory=shadow` each rank keeps a copy of its own, and all ranks go back to the step before where one was
+ * killed within its update. Without, the job then starts from its checkpoint.
  * @{
  */
 
@@ -53,10 +58,14 @@ typedef struct ddp_keep_options {
   const ddp_buffer* record;
   size_t record_count; /**< number of buffers */
   uint64_t layout;     /**< any number; memory that was kept with another one is not used */
+  /** The first bytes of the memory that are this rank's own: no other rank has them. Another number on each rank is
+   * allowed, and so is 0. The rest of the memory is equal on all ranks after an update, and as large on each. */
+  size_t own_bytes;
+  uint64_t own_layout; /**< as layout, for the rank's own bytes; ranks may give different numbers */
 } ddp_keep_options;
 /** Initial value of a ddp_keep_options. */
 #define DDP_KEEP_OPTIONS_INIT \
-  { sizeof(ddp_keep_options), NULL, 0, 0 }
+  { sizeof(ddp_keep_options), NULL, 0, 0, 0, 0 }
 
 /** Gives `bytes` of memory that outlives this process, aligned to a page. If the processes before this one left it in a
  * state to go on from, *found becomes 1, and the memory and the record hold that state; else *found becomes 0, the

@@ -101,18 +101,18 @@ DDP_API int32_t ddp_backend_is_available(const char* backend);
  * session, else what the environment says (RANK, or what srun or mpirun set); 0 if nothing valid is set. Any thread may
  * call. */
 DDP_API int32_t ddp_job_rank(void);
-/** Says that this process stays in its job when others fail, under `ddprun --on-failure replace`: it then calls
- * ddp_session_rejoin() when a collective fails with DDP_PEER_LOST, instead of ending. From then on the failure of any
- * rank fails the operations of all groups of this session. `stays` 0 takes it back, before the program ends or does
- * what it cannot do again. `*will` gets 1 if ddprun keeps survivors, else 0: then nothing changes, and a failure ends
- * the process as it would have. The session must have joined as ddprun's variables say, without a name of its own, and
- * have no group but the world. */
+/** Says that this process stays in its job when others fail, under `ddprun --on-failure replace` or `shrink`: it then
+ * calls ddp_session_rejoin() when a collective fails with DDP_PEER_LOST, instead of ending. From then on the failure of
+ * any rank fails the operations of all groups of this session, and under `shrink` a node that comes or leaves, too.
+ * `stays` 0 takes it back, before the program ends or does what it cannot do again. `*will` gets 1 if ddprun keeps
+ * survivors, else 0: then nothing changes, and a failure ends the process as it would have. The session must have
+ * joined as ddprun's variables say, without a name of its own, and have no group but the world. */
 DDP_API ddp_status ddp_session_stay(ddp_session* session, int32_t stays, int32_t* will);
 /** Leaves all groups of the session, waits until ddprun has started other processes for those that failed, and joins
- * them in a new world: ddp_session_world(), the rank and the restart count are others then, and all groups that the
- * session had are gone, with whatever was made of them: free optimizers and reducers before. Blocks for as long as the
- * job needs to come together again. Errors: DDP_TIMEOUT if no worker has failed as far as ddprun knows; DDP_ABORTED if
- * ddprun ends the job. */
+ * them in a new world: ddp_session_world(), its size, the rank and the restart count are others then, and all groups
+ * that the session had are gone, with whatever was made of them: free optimizers and reducers before. Blocks for as
+ * long as the job needs to come together again. Errors: DDP_TIMEOUT if no worker has failed as far as ddprun knows;
+ * DDP_ABORTED if ddprun ends the job. */
 DDP_API ddp_status ddp_session_rejoin(ddp_session* session);
 /** Shows the step that this process has reached to its launcher: `ddprun ps` lists it. It takes less than a
  * microsecond, since it only writes to memory that the two share; the first call asks the launcher for that memory.

@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """A loader's batches from the middle of an epoch on, with the random numbers that an undisturbed run has there."""
 import copy
-from typing import Any, Iterator, Optional
+import itertools
+from typing import Any, Iterable, Iterator, List, Optional
 
 from torch.utils.data import DataLoader, IterableDataset
+
+from ddprun.recovery._generators import State
 
 
 class _LateSampler:
@@ -14,6 +17,7 @@ class _LateSampler:
         self._sampler = sampler
         self._count = count
         self._items: Optional[Iterator[Any]] = None
+        self._held: List[Any] = []  # the item that comes next, if it is drawn already
 
     def __iter__(self) -> "Iterator[Any]":
         self._items = iter(self._sampler)
@@ -21,7 +25,7 @@ class _LateSampler:
 
     def __next__(self) -> Any:
         self.skip()
-        return next(self._items)  # type: ignore[arg-type]
+        return self._held.pop() if self._held else next(self._items)  # type: ignore[arg-type]
 
     def __len__(self) -> int:
         return max(0, len(self._sampler) - self._count)
@@ -35,11 +39,17 @@ class _LateSampler:
             next(self._items, None)  # type: ignore[arg-type]
         self._count = 0
 
+    def draw(self) -> None:
+        """Draws the first item that is wanted, too."""
+        self.skip()
+        self._held = list(itertools.islice(self._items, 1))  # type: ignore[arg-type]
 
-def iterate_from(loader: Any, start: int) -> "Iterator[Any]":
+
+def iterate_from(loader: Any, start: int, draws_now: bool = False) -> "Iterator[Any]":
     """Returns an iterator over a loader's items without the first `start`. Draws from generators what the loader would
-    have drawn before the item `start`, but for what making the first items draws."""
-    if start == 0:
+    have drawn before the item `start`, but for what making the first items draws; with draws_now also what the sampler
+    draws for that item, which it would draw when that is asked for."""
+    if start == 0 and not draws_now:
         return iter(loader)
     if isinstance(loader, DataLoader) and not isinstance(loader.dataset, IterableDataset):
         rest = copy.copy(loader)
@@ -48,9 +58,41 @@ def iterate_from(loader: Any, start: int) -> "Iterator[Any]":
         # DataLoader refuses to have its sampler replaced, since its users would not see that. This copy has no users.
         object.__setattr__(rest, name, late)
         items: "Iterator[Any]" = iter(rest)
+        if draws_now and loader.num_workers == 0:  # else the loader has asked for items already
+            late.draw()
         late.skip()
         return items
     items = iter(loader)
     for _ in range(start):
         next(items, None)
     return items
+
+
+class Batches:
+    """Batches of one epoch. Each `for` loop over it goes through the epoch. `run` marks where steps start."""
+
+    def __init__(self, run: Any, loader: Iterable[Any], epoch: int):
+        self._run, self._loader, self._epoch = run, loader, epoch
+
+    def __len__(self) -> int:
+        return len(self._loader)  # type: ignore[arg-type]
+
+    def __iter__(self) -> "Iterator[Any]":
+        items = self._run._enter(self._loader, self._epoch)
+        while True:
+            self._run.start_step()
+            try:
+                batch = next(items)
+            except StopIteration:
+                return
+            self._run._position.batches += 1
+            yield batch
+
+
+class Position:
+    """Where a loop is in its data."""
+
+    def __init__(self) -> None:
+        self.epoch = 0
+        self.batches = 0  # batches of the epoch that the loop has taken
+        self.epochs_generators: Optional[State] = None  # as the epoch began

@@ -2,6 +2,7 @@
 """The random generators of this process: PyTorch's, Python's and NumPy's, and those that a loader draws from."""
 import array
 import ctypes
+import hashlib
 import random
 import sys
 from typing import Any, Dict, Iterable, List
@@ -38,6 +39,16 @@ def set_generators(state: State, others: Iterable[torch.Generator] = ()) -> None
 
         kind, keys, *rest = state["numpy"]
         numpy.random.set_state((kind, numpy.frombuffer(keys, dtype=numpy.uint32), *rest))
+
+
+def seed_generators(*of: Any) -> None:
+    """Has PyTorch's, Python's and NumPy's generators draw numbers that depend on nothing but these values."""
+    number = int.from_bytes(hashlib.sha256(repr(of).encode()).digest()[:8], "little")
+    torch.default_generator.manual_seed(number)
+    random.seed(number)
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
+        numpy.random.seed(number % 2**32)
 
 
 def _bytes_of(state: torch.Tensor) -> bytes:

@@ -31,11 +31,12 @@ def peek(name: str, size: int) -> bytes:
 
 
 class KeptMemory:
-    """The memory of this worker. Every rank of the job makes it at the same time, with the same arguments."""
+    """The memory of this worker. Every rank of the job makes it at the same time, with the same arguments, but that the
+    first own_size bytes are the rank's own."""
 
     _made = 0
 
-    def __init__(self, name: str, size: int, record_size: int, layout: int):
+    def __init__(self, name: str, size: int, record_size: int, layout: int, own_size: int, own_layout: int):
         # The session of torch's default group, if that is libddp's and of all ranks. Where it awaits successors each
         # done() is a collective of it, so it stays as long as the process.
         world = _session.session_of_job()
@@ -43,7 +44,7 @@ class KeptMemory:
         session = world if world is not None else self._meet_all_ranks()
         self.record = (ctypes.c_uint8 * record_size)()
         part = Buffer(ctypes.addressof(self.record), record_size, UINT8, 0, 0)
-        options = KeepOptions(ctypes.sizeof(KeepOptions), ctypes.pointer(part), 1, layout)
+        options = KeepOptions(ctypes.sizeof(KeepOptions), ctypes.pointer(part), 1, layout, own_size, own_layout)
         kept, memory, found = c_void_p(), c_void_p(), c_int32()
         try:
             check(

@@ -12,6 +12,8 @@ from typing import Any, List, Tuple
 
 import torch
 
+from ddprun.recovery._shards import is_distributed
+
 _SIZE = struct.Struct("=q")
 _LINE = 64
 
@@ -40,6 +42,8 @@ class _Pickler(pickle.Pickler):
     def reducer_override(self, obj: Any) -> Any:
         if not isinstance(obj, torch.Tensor) or not is_plain(obj):
             return NotImplemented
+        if is_distributed(obj):
+            raise ValueError("ddprun.keep: a DTensor cannot be copied at each step; give its to_local() in `extra`")
         self.tensors.append(obj)
         return _tensor, (obj.dtype, tuple(obj.shape))
 
@@ -101,6 +105,18 @@ class Record:
         (size,) = _SIZE.unpack_from(self.bytes, 0)
         pickled = bytes(self.bytes[_SIZE.size : _SIZE.size + size])
         return _Unpickler(io.BytesIO(pickled), self._tensor, _size_of(pickled)).load()
+
+
+def packed(obj: Any) -> torch.Tensor:
+    """Returns an object as bytes, from which unpacked() makes it."""
+    memory = bytearray(size_of(obj))
+    Record(memory).write(obj, "an object")
+    return torch.frombuffer(memory, dtype=torch.uint8)
+
+
+def unpacked(whole: torch.Tensor) -> Any:
+    """Returns what was given to packed()."""
+    return Record(bytearray(whole.numpy())).read()
 
 
 def size_of(obj: Any) -> int:

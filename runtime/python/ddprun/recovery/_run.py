@@ -12,13 +12,14 @@ from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Se
 import torch
 from torch.optim import Optimizer
 
-from ddprun.recovery._batches import iterate_from
+from ddprun.recovery._batches import Batches, Position, iterate_from
 from ddprun.recovery._broadcast import LeftOut
-from ddprun.recovery._generators import State, generators_of, set_generators, state_of_generators
+from ddprun.recovery._generators import generators_of, set_generators, state_of_generators
 from ddprun.recovery._buckets import settle_buckets
 from ddprun.recovery._memory import KeptMemory, is_asked_for, is_successor
 from ddprun.recovery._optimizer import groups_of, set_groups
 from ddprun.recovery._record import Record, aligned, size_of
+from ddprun.recovery._state import Buffers, check_object, restore_object, state_of_object
 from ddprun.recovery._tensors import KeptTensors
 
 _FOR_GENERATORS = 65536  # bytes: more than those of PyTorch, Python, NumPy and three of a loader, twice
@@ -42,6 +43,10 @@ def keep(
     record_bytes: room for what is copied at each step (buffers, scheduler, extra); by default a quarter more than it
     takes now, in steps of 64 KiB.
 
+    Tensors that no other rank has are kept, too: the state of ZeroRedundancyOptimizer, and shards of FSDP and
+    fully_shard(). `ddprun --keep-memory=shadow` keeps a copy of them. Without, a rank that dies while an update is under
+    way sends all to the checkpoint, and a line on stderr says so at the start. Run.kinds says what each tensor is.
+
     Without `ddprun --keep-memory` nothing is kept, and the loop runs as it would without keep(). Raises ValueError for
     what cannot be kept, and RuntimeError if ddprun refuses, for example since the memory does not fit into the job's
     control group.
@@ -59,14 +64,17 @@ class Run:
         epoch: epoch of the loop; before it begins, the one in which to go on.
         batch: index in its epoch of the batch that the loop has.
         recovered: what happened at the start of this process, as a sentence; empty if nothing was found.
+        kinds: by the name of each tensor that is kept, "replicated" if it is equal on all ranks after a step, and "own"
+            if no other rank has it; empty if nothing is kept.
     """
 
     def __init__(self, optimizer: Optimizer, steps: "Optional[_Steps]"):
         self._steps = steps
         self._updates = 0
         self.recovered = steps.recovered if steps is not None else ""
+        self.kinds: "Dict[str, str]" = steps.kinds if steps is not None else {}
         self.step = steps.number if steps is not None else 0
-        self._position = steps.position if steps is not None else _Position()
+        self._position = steps.position if steps is not None else Position()
         if steps is None:
             optimizer.register_step_post_hook(self._count)
 
@@ -102,36 +110,6 @@ class Run:
         return iter(loader)
 
 
-class Batches:
-    """Batches of one epoch. Each `for` loop over it goes through the epoch."""
-
-    def __init__(self, run: Run, loader: Iterable[Any], epoch: int):
-        self._run, self._loader, self._epoch = run, loader, epoch
-
-    def __len__(self) -> int:
-        return len(self._loader)  # type: ignore[arg-type]
-
-    def __iter__(self) -> "Iterator[Any]":
-        items = self._run._enter(self._loader, self._epoch)
-        while True:
-            self._run.start_step()
-            try:
-                batch = next(items)
-            except StopIteration:
-                return
-            self._run._position.batches += 1
-            yield batch
-
-
-class _Position:
-    """Where a loop is in its data."""
-
-    def __init__(self) -> None:
-        self.epoch = 0
-        self.batches = 0  # batches of the epoch that the loop has taken
-        self.epochs_generators: Optional[State] = None  # as the epoch began
-
-
 class _Recovered(NamedTuple):
     record: Dict[str, Any]  # with which the first step starts
     sample: Optional[torch.Tensor]  # some of the parameters' bytes, which differ if all were overwritten
@@ -151,19 +129,23 @@ class _Steps:
     ):
         self._model = model
         self._optimizer = optimizer
-        self._buffers = _Buffers(model)
+        self._buffers = Buffers(model)
         self._objects = [*([scheduler] if scheduler is not None else []), *extra]
         for one in self._objects:
-            _check_object(one)
+            check_object(one)
         self._loaders_generators: List[torch.Generator] = []
-        self.position = _Position()
+        self.position = Position()
         self.number = 0
         self._has_update = False  # since the last step was done
         self._has_batches_without_update = False  # since then
         self._takes_place = is_successor()  # until the loop begins
         self._tensors = KeptTensors(model, optimizer, name)
         record = self._record_size(record_bytes)
-        self._memory = KeptMemory(name, self._tensors.size, record, self._tensors.number_of_layout)
+        self.kinds = self._tensors.kinds
+        self._memory = KeptMemory(
+            name, self._tensors.size, record, self._tensors.number_of_layout, self._tensors.own_size,
+            self._tensors.number_of_own_layout,
+        )
         self._record = Record(self._memory.record)
         self.recovered = self._memory.recovered if self._memory.found else ""
         self._recovered: "Optional[_Recovered]" = None  # until the loop begins
@@ -201,7 +183,7 @@ class _Steps:
     def _restore_objects(self, record: "Dict[str, Any]") -> None:
         set_groups(self._optimizer, record["groups"])
         for one, state in zip(self._objects, record["objects"]):
-            _restore_object(one, state)
+            restore_object(one, state)
 
     # ---- Steps ----
 
@@ -328,69 +310,5 @@ class _Steps:
             "number": self.number + (1 if self._has_update else 0),
             "position": (position.epoch, position.batches, position.epochs_generators),
             "groups": groups_of(self._optimizer),
-            "objects": [_state_of_object(one) for one in self._objects],
+            "objects": [state_of_object(one) for one in self._objects],
         }
-
-
-# ---- Buffers and objects ----
-
-
-class _Buffers:
-    """The buffers of a model that a state_dict has: the others are made by the model itself."""
-
-    def __init__(self, model: torch.nn.Module):
-        self._model = model
-        self.find()
-
-    def find(self) -> None:
-        """Looks for them. It takes 1 µs for each module of the model: too much for each step."""
-        self._places = [
-            (f"{path}.{name}", module._buffers, name)
-            for path, module in self._model.named_modules()
-            for name in module._buffers
-            if name not in module._non_persistent_buffers_set
-        ]
-
-    def get(self) -> "Dict[str, torch.Tensor]":
-        """Returns the buffers as they are now."""
-        found = {path: buffers.get(name) for path, buffers, name in self._places}
-        return {path: buffer for path, buffer in found.items() if buffer is not None}
-
-    @torch.no_grad()
-    def set(self, values: "Dict[str, torch.Tensor]") -> None:
-        """Gives them the values, which get() has returned."""
-        for path, buffers, name in self._places:
-            buffer = buffers.get(name)
-            if buffer is None:
-                continue
-            if path not in values:
-                raise RuntimeError(f"ddprun.keep: the buffer {path} was not there when the step was done")
-            if buffer.shape == values[path].shape:
-                buffer.copy_(values[path])
-            else:
-                buffers[name] = values[path]
-
-
-def _check_object(one: Any) -> None:
-    has_state = hasattr(one, "state_dict") and hasattr(one, "load_state_dict")
-    if not has_state and not isinstance(one, (torch.Tensor, torch.Generator)):
-        raise ValueError(
-            f"ddprun.keep: a {type(one).__name__} cannot be kept: it has no state_dict() and load_state_dict(), and is "
-            "no tensor or torch.Generator"
-        )
-
-
-def _state_of_object(one: Any) -> Any:
-    if isinstance(one, torch.Generator):
-        return one.get_state()
-    return one if isinstance(one, torch.Tensor) else one.state_dict()
-
-
-@torch.no_grad()
-def _restore_object(one: Any, state: Any) -> None:
-    if isinstance(one, torch.Generator):
-        one.set_state(state)
-    elif isinstance(one, torch.Tensor):
-        one.copy_(state)
-    else:
-        one.load_state_dict(state)

@@ -88,7 +88,10 @@ class GroupOptions(ctypes.Structure):
 class KeepOptions(ctypes.Structure):
     """ddp_keep_options. Zeros are its defaults."""
 
-    _fields_ = [("size", c_size_t), ("record", POINTER(Buffer)), ("record_count", c_size_t), ("layout", c_uint64)]
+    _fields_ = [
+        ("size", c_size_t), ("record", POINTER(Buffer)), ("record_count", c_size_t), ("layout", c_uint64),
+        ("own_bytes", c_size_t), ("own_layout", c_uint64),
+    ]
 
 
 # Arguments of the functions that return a ddp_status.
@@ -120,6 +123,10 @@ _CALLS: "dict[str, List[Any]]" = {
     "ddp_kept_begun": [c_void_p, POINTER(c_int32)],
     "ddp_kept_updated": [c_void_p],
     "ddp_kept_done": [c_void_p, POINTER(c_int64)],
+    "ddp_stay": [c_int32, POINTER(c_int32)],
+    "ddp_round_await_end": [c_int64, POINTER(c_int32)],
+    "ddp_round_await_next": [c_char_p, c_void_p],
+    "ddp_round_connections": [c_char_p, c_int32, POINTER(c_int32)],
 }
 
 

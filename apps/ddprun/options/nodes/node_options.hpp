@@ -27,20 +27,13 @@ struct NodeOptions {
   std::string local_addr;
   bool shares_store = true;  // TORCH_DISABLE_SHARE_RDZV_TCP_STORE is not 1
 
-  // What no option says but a scheduler does, see fill_from_scheduler().
+  // What no option says but a platform does, see fill_from_platform().
   std::vector<std::uint16_t> next_ports;  // to be tried in turn where the port is taken
   std::optional<bool> is_host;            // whether the endpoint is on this node
 };
 
-// Returns the value of a variable, null if it is not set.
-using ReadVariable = std::function<const char*(const char* name)>;
-
-// Fills options that neither the command line nor PET_* gave from what a cluster's scheduler says:
-//   Slurm, in a step that srun started with one task for each of several nodes: the number of nodes, the node rank, the
-//   first node of the step as master address, and an id and a port that follow from the numbers of job and step
-//   Kubernetes, in a pod of an indexed job, if --nnodes was given: the node rank
-// Returns a line for the user, empty if nothing was taken.
-std::string fill_from_scheduler(NodeOptions& options, const ReadVariable& read);
+// Whether nodes meet in a file, and not at an address.
+bool meets_in_file(const NodeOptions& options);
 
 // Fills the settings of `config` that concern nodes. `log` takes a line about each value that is accepted and has no
 // effect, or not the one that the user may expect. Throws UsageError.

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "apps/ddprun/options/node_options.hpp"
+#include "apps/ddprun/options/nodes/node_options.hpp"
 
 #include <catch2/catch.hpp>
 #include <map>
 
+#include "apps/ddprun/options/nodes/platform_options.hpp"
 #include "apps/ddprun/options/usage_error.hpp"
 
 using namespace ddp::apps;
@@ -26,10 +27,15 @@ Resolved resolve(const NodeOptions& options) {
 }
 
 std::string fill(NodeOptions& options, const std::map<std::string, std::string>& environment) {
-  return fill_from_scheduler(options, [&](const char* name) -> const char* {
-    const auto found = environment.find(name);
-    return found == environment.end() ? nullptr : found->second.c_str();
-  });
+  const FromPlatform taken =
+      fill_from_platform(options, {.variable =
+                                       [&](const char* name) {
+                                         const auto found = environment.find(name);
+                                         return found == environment.end() ? std::string() : found->second;
+                                       },
+                                   .file = [](const std::string&) { return std::string(); },
+                                   .host = "here"});
+  return taken.platform.empty() ? "" : "from " + taken.platform + ":" + taken.options;
 }
 
 std::map<std::string, std::string> slurm(const std::string& nodes) {
@@ -193,7 +199,7 @@ TEST_CASE("nodes: a step that srun started with one task per node is a job of th
   NodeOptions several_tasks;
   auto environment = slurm("a,b");
   environment["SLURM_STEP_NUM_TASKS"] = "24";
-  CHECK(fill(several_tasks, environment).empty());
+  CHECK_THROWS_AS(fill(several_tasks, environment), UsageError);
   CHECK_FALSE(several_tasks.nnodes);
   NodeOptions shell;  // salloc, without srun
   CHECK(fill(shell, {{"SLURM_NNODES", "3"}, {"SLURM_NODEID", "0"}}).empty());

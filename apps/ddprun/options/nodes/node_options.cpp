@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "apps/ddprun/options/node_options.hpp"
+#include "apps/ddprun/options/nodes/node_options.hpp"
 
 #include <netdb.h>
 #include <sys/socket.h>
@@ -14,8 +14,6 @@
 #include "rendezvous/base/random_id.hpp"
 #include "rendezvous/base/text.hpp"
 #include "rendezvous/net/own_address.hpp"
-#include "rendezvous/slurm_lists.hpp"
-#include "rendezvous/slurm_step.hpp"
 
 namespace ddp::apps {
 
@@ -28,71 +26,6 @@ constexpr std::uint16_t kStaticPort = 29500;  // as in torchrun
 constexpr std::uint16_t kC10dPort = 29400;    // as in torchrun
 constexpr int kMaxNodes = 100'000;
 constexpr double kMaxSeconds = 1e9;
-
-// ---- Schedulers ----
-
-bool meets_in_file(const NodeOptions& options);
-
-std::string fill_from_slurm(NodeOptions& options, const ReadVariable& read) {
-  const auto variable = [&](const char* name) { return std::string(read(name) ? read(name) : ""); };
-  const int nodes = parse_number<int>(variable("SLURM_STEP_NUM_NODES")).value_or(1);
-  const int tasks = parse_number<int>(variable("SLURM_STEP_NUM_TASKS")).value_or(0);
-  const auto rank = parse_number<int>(variable("SLURM_NODEID"));
-  const std::string hosts = variable("SLURM_STEP_NODELIST");
-  if (nodes < 2 || tasks != nodes || !rank || hosts.empty()) return "";
-  // Jobs and steps may share nodes, so each has an id and ports of its own.
-  const auto step = rendezvous::slurm_step(variable("SLURM_JOB_ID"), variable("SLURM_STEP_ID"));
-  const std::string host = rendezvous::first_host(hosts);
-  std::string taken;
-  const auto take_ports = [&] {
-    options.next_ports.assign(step->ports.begin() + 1, step->ports.end());
-    return step->ports.front();
-  };
-  // A job with more nodes may have some outside of this step, which know other numbers.
-  bool is_within_step = true;
-  if (!options.nnodes) {
-    options.nnodes = std::to_string(nodes);
-    taken += " --nnodes " + *options.nnodes;
-  } else {
-    const auto most = parse_number<int>(options.nnodes->substr(options.nnodes->find(':') + 1));
-    is_within_step = most.value_or(nodes) <= nodes;
-  }
-  if (options.rdzv_backend != "static") {
-    if (options.rdzv_endpoint.empty() && !meets_in_file(options)) {
-      options.rdzv_endpoint = host + (step ? ":" + std::to_string(take_ports()) : "");
-      options.is_host = *rank == 0;
-      is_within_step = true;
-      taken += " --rdzv-endpoint " + options.rdzv_endpoint;
-    }
-  } else {
-    const bool has_ranks = !options.node_rank;
-    if (has_ranks) {
-      options.node_rank = rank;
-      taken += " --node-rank " + std::to_string(*rank);
-    }
-    if (!options.master_addr && options.rdzv_endpoint.empty()) {
-      options.master_addr = host;
-      taken += " --master-addr " + host;
-      if (has_ranks && step && !options.master_port) {
-        options.master_port = take_ports();
-        taken += " --master-port " + std::to_string(*options.master_port);
-      }
-    }
-  }
-  if (options.rdzv_id.empty() && step && is_within_step) {
-    options.rdzv_id = step->id;
-    taken += " --rdzv-id " + step->id;
-  }
-  return taken.empty() ? "" : "from Slurm:" + taken;
-}
-
-std::string fill_from_kubernetes(NodeOptions& options, const ReadVariable& read) {
-  const char* index = read("JOB_COMPLETION_INDEX");
-  const auto rank = index ? parse_number<int>(index) : std::nullopt;
-  if (!rank || !options.nnodes || options.node_rank || options.rdzv_backend != "static") return "";
-  options.node_rank = rank;
-  return "from Kubernetes (JOB_COMPLETION_INDEX): --node-rank " + std::to_string(*rank);
-}
 
 // ---- Endpoints ----
 
@@ -343,16 +276,10 @@ void resolve_c10d(const NodeOptions& options, const std::function<void(const std
   config.is_host = options.is_host;
 }
 
-bool meets_in_file(const NodeOptions& options) {
-  return options.rdzv_backend == "c10d" && store_type(parse_conf(options.rdzv_conf)) == "file";
-}
-
 }  // namespace
 
-std::string fill_from_scheduler(NodeOptions& options, const ReadVariable& read) {
-  if (options.standalone) return "";
-  const std::string slurm = fill_from_slurm(options, read);
-  return slurm.empty() ? fill_from_kubernetes(options, read) : slurm;
+bool meets_in_file(const NodeOptions& options) {
+  return options.rdzv_backend == "c10d" && store_type(parse_conf(options.rdzv_conf)) == "file";
 }
 
 void resolve_nodes(const NodeOptions& options, const std::function<void(const std::string&)>& log,
