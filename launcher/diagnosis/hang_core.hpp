@@ -45,7 +45,7 @@ struct WorkerSigns {
   int rank = 0;
   std::int64_t step_at = 0;  // when it showed its newest step, on any clock; 0: it has shown none
   std::int64_t written = 0;  // bytes in files that are its stdout and stderr
-  std::uint64_t calls = 0;   // of libddp so far
+  std::uint64_t calls = 0;   // collectives and messages of libddp
 
   bool operator==(const WorkerSigns&) const = default;
 };

@@ -18,7 +18,8 @@ namespace ddp::launcher {
 // "children": [{"pid":4720,"name":"pt_data_worker","threads":[...]}].
 std::string stacks_json(const std::vector<WorkerStacks>& workers);
 // Returns [{"group":"world","rank":0,"size":4,"collectives":412,"newest":"all_reduce","under_way":[
-// {"operation":"all_reduce","sequence":412,"bytes":4000,"milliseconds":31000}],"operations":420}]; a message has a "peer", too.
+// {"operation":"all_reduce","sequence":412,"bytes":4000,"milliseconds":31000}],"operations":420}]; a message has a
+// "peer", too.
 std::string calls_json(const std::vector<GroupCalls>& groups);
 
 // Return what these wrote; nothing if the text is something else.
