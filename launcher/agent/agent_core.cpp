@@ -568,7 +568,8 @@ void AgentCore::set_status(WorkerFailure& failure, const rendezvous::ExitStatus&
 
 void AgentCore::on(const WorkerDying& event) {
   // In other phases the worker's end is awaited anyway, and WorkerExited decides whose doing it is.
-  if (phase_ != Phase::Running || failure_of(event.local_rank) != nullptr) return;
+  const bool has_waited = phase_ == Phase::Quiet && workers_.at(static_cast<std::size_t>(event.local_rank)).quiet;
+  if ((phase_ != Phase::Running && !has_waited) || failure_of(event.local_rank) != nullptr) return;
   // Its successor waits until its memory is freed.
   if (event.may_be_succeeded && may_be_succeeded(event.local_rank, event.status)) return;
   WorkerFailure& failure = note_failure(event.local_rank, event.time, event.exiting);
@@ -577,6 +578,11 @@ void AgentCore::on(const WorkerDying& event) {
   if (!is_successor) {  // else it has failed as the process before it
     set_status(failure, event.status);
     failure.message = event.message;
+  }
+  if (has_waited) {  // the next round is to fill its place
+    phase_ = Phase::Revoking;
+    state_.phase = WorkersPhase::Stopping;
+    deadline_ = now_ + config_.shutdown_timeout;
   }
   report();  // the coordinator decides for all nodes at once
 }

@@ -295,3 +295,17 @@ TEST_CASE("agent survivors: a worker that was quiet and dies is waited for until
   CHECK(node.phase() == WorkersPhase::Quiet);
   CHECK_FALSE(node.core.state().failures.front().stderr_tail.empty());
 }
+
+TEST_CASE("agent survivors: the next round waits for one that begins to die while it is quiet", "[launcher][unit]") {
+  Node node;
+  node.stop(1, true);
+  for (const int local_rank : {0, 1, 2}) node.step(WorkerQuiet{local_rank, 1});
+  REQUIRE(node.phase() == WorkersPhase::Quiet);
+  node.step(WorkerDying{2, {.signal = SIGKILL}, WallTime(milliseconds(1)), {}});
+  CHECK(node.phase() == WorkersPhase::Stopping);
+  node.run(2);
+  CHECK_FALSE(node.find<StartMissing>());
+  node.exit(2, {.signal = SIGKILL});
+  REQUIRE(node.find<StartMissing>());
+  CHECK(node.find<StartMissing>()->local_ranks == std::vector<int>{2});
+}
