@@ -26,13 +26,13 @@ Words elastic(const std::string& on_failure, const Words& more = {}) {
 
 }  // namespace
 
-TEST_CASE("--on-failure: restart, the default, keeps no worker", "[apps][unit]") {
+TEST_CASE("on failure: restart, the default, keeps no worker", "[apps][unit]") {
   CHECK_FALSE(survivors_stay({}));
   CHECK_FALSE(survivors_stay({"--on-failure=restart"}));
   CHECK_FALSE(survivors_stay(elastic("restart", {"--keep-memory"})));
 }
 
-TEST_CASE("--on-failure: replace is for a fixed number of nodes with restarts", "[apps][unit]") {
+TEST_CASE("on failure: replace is for a fixed number of nodes with restarts", "[apps][unit]") {
   CHECK(survivors_stay({"--on-failure=replace", "--max-restarts=1"}));
   CHECK(survivors_stay({"--on-failure=replace", "--max-restarts=1", "--nnodes=3", "--rdzv-endpoint=localhost"}));
   CHECK_THROWS_WITH(survivors_stay({"--on-failure=replace"}),
@@ -43,7 +43,7 @@ TEST_CASE("--on-failure: replace is for a fixed number of nodes with restarts", 
                              "give --nnodes 4, or --on-failure shrink, which goes on with the nodes that are left"));
 }
 
-TEST_CASE("--on-failure: shrink is for an elastic number of nodes, with or without restarts", "[apps][unit]") {
+TEST_CASE("on failure: shrink is for an elastic number of nodes, with or without restarts", "[apps][unit]") {
   CHECK(survivors_stay(elastic("shrink")));
   CHECK(survivors_stay(elastic("shrink", {"--max-restarts=3"})));
   CHECK_THROWS_WITH(survivors_stay({"--on-failure=shrink", "--max-restarts=3"}),
@@ -53,7 +53,7 @@ TEST_CASE("--on-failure: shrink is for an elastic number of nodes, with or witho
                     Contains("give --nnodes MIN:3, or --on-failure replace"));
 }
 
-TEST_CASE("--on-failure: no worker that stays has kept memory", "[apps][unit]") {
+TEST_CASE("on failure: no worker that stays has kept memory", "[apps][unit]") {
   const Words replace = {"--on-failure=replace", "--max-restarts=1", "--keep-memory"};
   CHECK_THROWS_WITH(survivors_stay(replace), Contains("--on-failure replace does not go with --keep-memory: a new "
                                                       "process gets its state from a worker that stays"));
@@ -61,7 +61,7 @@ TEST_CASE("--on-failure: no worker that stays has kept memory", "[apps][unit]") 
                     Contains("--on-failure shrink does not go with --keep-memory"));
 }
 
-TEST_CASE("--on-failure: another choice is refused with the three that there are", "[apps][unit]") {
+TEST_CASE("on failure: another choice is refused with the three that there are", "[apps][unit]") {
   CHECK_THROWS_WITH(survivors_stay({"--on-failure=grow"}),
                     Contains("restart") && Contains("replace") && Contains("shrink") && Contains("'grow'"));
 }

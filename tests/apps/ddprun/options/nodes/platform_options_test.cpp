@@ -253,7 +253,7 @@ TEST_CASE("platforms: mpirun within an allocation of Slurm counts, and not the s
         "Open MPI and MASTER_ADDR: --nnodes 3 --node-rank 1 --master-addr n1");
 }
 
-TEST_CASE("--print-environment: says what would be used, and who says so", "[ddprun][unit]") {
+TEST_CASE("print environment: says what would be used, and who says so", "[ddprun][unit]") {
   const std::string page = environment_page({.rdzv_id = "mine"}, std::nullopt, place(recorded("dstack")));
   CHECK_THAT(page, Catch::StartsWith("From dstack.\n"));
   CHECK_THAT(page, Catch::Contains("--node-rank       1                       dstack\n"));
