@@ -152,7 +152,7 @@ void Timeline::write_operation(int rank, const TracedOperation& operation, std::
   args.number("sequence", static_cast<std::int64_t>(operation.sequence));
   args.number("elements", static_cast<std::int64_t>(operation.count)).text("dtype", *operation.dtype);
   args.number("bytes", static_cast<std::int64_t>(operation.bytes));
-  args.number("waited_us", (from - operation.issued_ns) / 1000);
+  args.number("queued_us", (from - operation.issued_ns) / 1000);
   args.text("state", !is_over ? "the process ended in it" : failed ? "failed" : "ended");
   write_(trace_slice(quoted_json(*operation.operation), track, begin, end - begin, args.str()));
 }
