@@ -16,4 +16,9 @@ std::optional<SlurmStep> slurm_step(const std::string& job, const std::string& s
   return SlurmStep{"slurm-" + job + "." + step, job_ports(*job_number * kStepsApart + *step_number)};
 }
 
+bool is_special_step(const std::string& step) {
+  constexpr std::uint64_t kFirst = 0xfffffff0;
+  return parse_number<std::uint64_t>(step).value_or(0) >= kFirst;
+}
+
 }  // namespace ddp::rendezvous

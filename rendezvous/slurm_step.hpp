@@ -18,4 +18,8 @@ struct SlurmStep {
 // Returns the step with these values of SLURM_JOB_ID and SLURM_STEP_ID; nothing if one of them is no number.
 std::optional<SlurmStep> slurm_step(const std::string& job, const std::string& step);
 
+// Returns whether this value of SLURM_STEP_ID is the number of a batch script, of salloc's shell or the like: of one
+// process, whatever SLURM_NTASKS says.
+bool is_special_step(const std::string& step);
+
 }  // namespace ddp::rendezvous

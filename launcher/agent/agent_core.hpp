@@ -14,9 +14,9 @@
 // Survivors (--on-failure replace or shrink): a worker that has said that it can stay does not end with its round. It
 // leaves the round's groups, says that it is quiet, and goes on in the next round, in which new processes take the
 // other places. The order is the same on all nodes: revoke, wait until all are quiet, go. A worker that does not become
-// quiet within shutdown_timeout is killed; one that cannot stay is told to end; one that dies meanwhile is started
-// again. Ranks and the world's size may be others in each round. Quiet is reported once it is known what the dead
-// workers have written.
+// quiet within shutdown_timeout is killed; one that cannot stay gets SIGTERM. In the place of each worker that
+// ends meanwhile a new one is started. Ranks and the world's size may be others in each round. Quiet is reported once
+// it is known what the dead workers have written.
 //
 // Lingering: processes that the workers left were asked to end. Those of a worker that was told to end have the rest of
 // its grace, those of one that ended by itself have kLeftoverGrace; a worker's leftovers are killed then even if other

@@ -13,9 +13,9 @@
 // `pid` is the process that the user started, `agent` the one that answers. `step` of the job is the lowest step of its
 // workers here; it is null until all of them have shown one. `steps_per_second` is null, and `gpus` is empty, at the
 // first look. What a worker uses is as /proc says it; `log_folder` is null where workers' output is in no files;
-// `state` is null and the numbers are missing if it has just ended. `now_in` is the collective or message that a worker
-// of libddp is in, and missing otherwise; `in_collectives_percent` is the share of its time that it spent in
-// collectives, over as many as its records hold.
+// `state` is null and the numbers are missing if it has just ended. `now_in` names the collective or message that
+// a worker of libddp waits in; it is missing where there is none. `in_collectives_percent` is the share of a worker's
+// time that its collectives took, as far back as its records go.
 #pragma once
 
 #include <sys/types.h>

@@ -16,7 +16,7 @@ std::optional<PlatformJob> find_pod_ranks(const Surroundings& here) {
   if (!is_pod || is_worker || host.empty() || !here.variable("PET_NNODES").empty()) return std::nullopt;
   auto job = job_of_nodes(here, is_volcano ? "Volcano" : "the pod's variables", "WORLD_SIZE", "RANK");
   if (!job) return job;
-  // The master's pod is told to be its own peer by some operators.
+  // Some operators set MASTER_ADDR=localhost in the master's pod.
   job->host = host == "localhost" && *job->node_rank == 0 ? here.host : host;
   if (const auto port = number_in(here, "MASTER_PORT", 1)) job->ports = {static_cast<std::uint16_t>(*port)};
   job->workers = gpus_in(here, "NPROC_PER_NODE");

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Batch schedulers. They run a script on the first node only, and something within it starts ddprun on all of them.
 #include <algorithm>
-#include <set>
 
 #include "launcher/platform/rows.hpp"
 #include "rendezvous/base/text.hpp"
@@ -34,9 +33,9 @@ std::vector<std::string> without_repeats(const std::vector<std::string>& words) 
 // Whether this process is one of a step that srun started, and not a batch script, the shell of salloc or the one of
 // srun --pty, which are alone on the first node whatever the variables say.
 bool is_in_step(const Surroundings& here) {
-  constexpr std::uint64_t kFirstSpecialStep = 0xfffffff0;
-  const auto step = rendezvous::parse_number<std::uint64_t>(here.variable("SLURM_STEP_ID"));
-  return step && *step < kFirstSpecialStep && here.variable("SLURM_PTY_PORT").empty();
+  const std::string step = here.variable("SLURM_STEP_ID");
+  const bool has_number = rendezvous::parse_number<std::uint64_t>(step).has_value();
+  return has_number && !rendezvous::is_special_step(step) && here.variable("SLURM_PTY_PORT").empty();
 }
 
 std::optional<PlatformJob> slurm_allocation(const Surroundings& here) {

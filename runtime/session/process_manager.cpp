@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdlib>
 #include <fstream>
 #include <limits>
 #include <mutex>
@@ -30,9 +29,6 @@ using rendezvous::ErrorCode;
 using rendezvous::invalid_argument;
 
 constexpr int kNoLimit = std::numeric_limits<int>::max();
-// Step numbers from here on belong to the batch script, salloc's shell and the like: one process each, whatever
-// SLURM_NTASKS says.
-constexpr unsigned long kFirstSpecialStep = 0xfffffff0;
 
 // ---- Which process manager it is ----
 
@@ -74,7 +70,7 @@ std::optional<ProcessManager> find_slurm(const Environment& environment) {
   const auto step = setting(environment, "SLURM_STEP_ID");
   const auto world_size = first_setting(environment, {"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"});
   if (!rank || !step || !world_size) return std::nullopt;
-  if (std::strtoul(step->text.c_str(), nullptr, 10) >= kFirstSpecialStep) return std::nullopt;
+  if (rendezvous::is_special_step(step->text)) return std::nullopt;
   return ProcessManager{ProcessManager::Kind::Slurm,
                         *rank,
                         *world_size,

@@ -73,14 +73,9 @@ TEST_CASE("kept memory: with a backend without successors, all ranks are restart
   const Words expected = undisturbed(2, verbs);
   for (int place = 0; place < 7; ++place) {
     CAPTURE(place);
-    Process job(job_of(2, verbs + Words{"die=1:3:" + std::to_string(place)}));
-    const Result result = finish(job);
-    CAPTURE(result.err, result.out);
-    CHECK(result.code == 0);
-    CHECK(ends_of(result.out) == expected);
-    CHECK(count(result.err, "restart 1 of") == 1);
+    const Result result = check_restarts_all(job_of(2, verbs + Words{"die=1:3:" + std::to_string(place)}), expected);
+    CAPTURE(result.err);
     CHECK(count(result.err, "every rank ") == 1);
-    CHECK(count(result.err, "taken its place") == 0);
   }
 }
 
@@ -88,13 +83,8 @@ TEST_CASE("kept memory: a job that sends messages, or has two groups, is restart
   const std::string also = GENERATE("send", "group");
   const Words verbs = {"steps=6", "also=" + also};
   const Words expected = undisturbed(2, verbs);
-  Process job(job_of(2, verbs + Words{"die=1:3:4"}));
-  const Result result = finish(job);
-  CAPTURE(also, result.err, result.out);
-  CHECK(result.code == 0);
-  CHECK(ends_of(result.out) == expected);
-  CHECK(count(result.err, "restart 1 of") == 1);
-  CHECK(count(result.err, "taken its place") == 0);
+  CAPTURE(also);
+  check_restarts_all(job_of(2, verbs + Words{"die=1:3:4"}), expected);
 }
 
 TEST_CASE("kept memory: the workers that are not killed are the ones that end", "[apps][integration]") {

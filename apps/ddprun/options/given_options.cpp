@@ -49,8 +49,7 @@ void declare(Declaration& d, GivenOptions& given) {
       "Number of workers on this node: a number, cpu for one per CPU, gpu for one per GPU (NVIDIA's, AMD's, Intel's "
       "or Ascend's), xpu for one per Intel GPU, npu for one per Ascend device, or auto for one per GPU if there are "
       "any, else one per CPU. The user's PyTorch is asked about other kinds of device, by their name there. Default: "
-      "1, "
-      "or the number of GPUs of a node if a platform says it together with the number of nodes.");
+      "1, or the number of GPUs of a node if a platform says it together with the number of nodes.");
   d.value("gpus", given.gpus, "LIST",
           "GPUs that the job uses on this node, in the syntax of CUDA_VISIBLE_DEVICES. Default: CUDA_VISIBLE_DEVICES "
           "if it is set, else all GPUs. For GPUs that are not NVIDIA's: HIP_VISIBLE_DEVICES, ZE_AFFINITY_MASK or "
@@ -160,8 +159,8 @@ void declare(Declaration& d, GivenOptions& given) {
        "What becomes of the workers that live when others fail: restart ends them, and starts all workers again; "
        "replace and shrink keep those that can go on (ddp::run of libddp, ddprun.attempts() in Python), and start only "
        "the others. replace is for jobs of a fixed number of nodes, and waits until a lost node is replaced. shrink is "
-       "for elastic jobs "
-       "(--nnodes MIN:MAX): they go on at once without a node that is lost, and take in one that comes.")
+       "for elastic jobs (--nnodes MIN:MAX): they go on at once without a node that is lost, and take in one that "
+       "comes.")
       .check(one_of({"restart", "replace", "shrink"}))
       .ddprun_only();
   d.value("shutdown-timeout", given.shutdown_timeout, "SECONDS",
@@ -221,8 +220,7 @@ void declare(Declaration& d, GivenOptions& given) {
       "Static backend: another way to give --master-addr and --master-port.");
   d.value("rdzv-id", given.nodes.rdzv_id, "NAME",
           "ID of the run (TORCHELASTIC_RUN_ID), the same on all nodes. Default: the platform's, such as "
-          "slurm-JOB.STEP, else "
-          "none; with one node a random ID.");
+          "slurm-JOB.STEP, else none; with one node a random ID.");
   d.value(
       "rdzv-conf", given.nodes.rdzv_conf, "K=V,...",
       "Rendezvous settings: join_timeout (600 s), the wait for the first nodes and for a replacement; "

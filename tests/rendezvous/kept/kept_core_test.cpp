@@ -6,7 +6,6 @@
 #include <catch2/catch.hpp>
 #include <optional>
 #include <random>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -212,56 +211,21 @@ TEST_CASE("kept core: whenever a job is killed, each rank goes on with the right
   CHECK((from_shadow > 0) == has_shadow);
 }
 
-namespace {
-
-// Kills all, and again after each store of the recovery. Returns whether the shadow was used.
-bool check_recovery(const std::vector<Rank>& ranks) {
-  const KeptPlan first = plan_of_ranks(ranks);
-  REQUIRE(first.usable());
-  for (int dies_after = 0;; ++dies_after) {
-    std::vector<Rank> recovered = ranks;
-    const bool is_through = recover(recovered, first, dies_after);
-    KeptPlan plan = first;
-    if (!is_through) {
-      plan = plan_of_ranks(recovered);
-      CAPTURE(dies_after, plan.reason);
-      REQUIRE(plan.usable());
-      REQUIRE(plan.step == first.step);
-      REQUIRE(recover(recovered, plan, 1000));
-    }
-    for (std::size_t i = 0; i < ranks.size(); ++i) {
-      REQUIRE(recovered[i].tensors == plan.step);
-      REQUIRE(recovered[i].state == recovered[i].step);
-      REQUIRE(recovered[i].step >= ranks[i].step - 1);
-    }
-    if (is_through) return !first.parts.empty();
-  }
-}
-
-}  // namespace
-
 TEST_CASE("kept core: with a shadow, three ranks can be killed between any two stores of theirs",
           "[rendezvous][unit]") {
   std::vector<Rank> start(3);
   for (std::size_t r = 0; r < 3; ++r) start[r].marks = with_part(done_with(static_cast<int>(r), 3, 0), kNoStep);
-  std::set<std::vector<std::int64_t>> seen;  // step and next store of each
-  std::vector<std::vector<Rank>> open = {start};
-  int from_shadow = 0;
-  while (!open.empty()) {
-    const std::vector<Rank> ranks = std::move(open.back());
-    open.pop_back();
-    std::vector<std::int64_t> at;
-    for (const Rank& rank : ranks) at.insert(at.end(), {rank.step, rank.at});
-    if (!seen.insert(at).second) continue;
-    CAPTURE(at);
-    from_shadow += check_recovery(ranks) ? 1 : 0;
-    for (std::size_t r = 0; r < 3; ++r) {
-      if (ranks[r].step == 3) continue;
-      std::vector<Rank> next = ranks;
-      if (advance(next[r], slowest_of(ranks))) open.push_back(std::move(next));
+  const auto check = [](const std::vector<Rank>& recovered, const KeptPlan& plan) {
+    for (const Rank& rank : recovered) {
+      REQUIRE(rank.tensors == plan.step);
+      REQUIRE(rank.state == rank.step);
     }
-  }
-  CHECK(seen.size() > 1000);
+  };
+  int from_shadow = 0;
+  const std::size_t states = visit_states(start, false, [&](const std::vector<Rank>& ranks) {
+    from_shadow += die_anywhere(ranks, check).parts.empty() ? 0 : 1;
+  });
+  CHECK(states > 1000);
   CHECK(from_shadow == 3);  // all within the update: one instant of each step
 }
 

@@ -3,7 +3,10 @@
 #pragma once
 
 #include <algorithm>
+#include <catch2/catch.hpp>
 #include <cstdint>
+#include <set>
+#include <utility>
 #include <vector>
 
 #include "rendezvous/kept/kept_core.hpp"
@@ -189,6 +192,52 @@ inline bool recover(std::vector<Rank>& ranks, const KeptPlan& plan, int dies_aft
     rank.at = 0;
   }
   return true;
+}
+
+// Kills all, and again after each store of the recovery. `check` takes the ranks that have recovered, and the plan that
+// they followed. Returns the plan of the first death.
+template <typename Check>
+KeptPlan die_anywhere(const std::vector<Rank>& ranks, const Check& check) {
+  const KeptPlan first = plan_of_ranks(ranks);
+  CAPTURE(first.reason);
+  REQUIRE(first.usable());
+  for (int dies_after = 0;; ++dies_after) {
+    std::vector<Rank> recovered = ranks;
+    const bool is_through = recover(recovered, first, dies_after);
+    KeptPlan plan = first;
+    if (!is_through) {
+      plan = plan_of_ranks(recovered);
+      CAPTURE(dies_after, plan.reason);
+      REQUIRE(plan.usable());
+      REQUIRE(plan.step == first.step);
+      REQUIRE(recover(recovered, plan, 1000));
+    }
+    check(recovered, plan);
+    for (std::size_t i = 0; i < ranks.size(); ++i) REQUIRE(recovered[i].step >= ranks[i].step - 1);
+    if (is_through) return first;
+  }
+}
+
+// Visits each state that these ranks can come to within three steps, once. Returns how many there are.
+template <typename Visit>
+std::size_t visit_states(const std::vector<Rank>& start, bool has_collectives, const Visit& visit) {
+  std::set<std::vector<std::int64_t>> seen;  // step and next store of each
+  std::vector<std::vector<Rank>> open = {start};
+  while (!open.empty()) {
+    const std::vector<Rank> ranks = std::move(open.back());
+    open.pop_back();
+    std::vector<std::int64_t> at;
+    for (const Rank& rank : ranks) at.insert(at.end(), {rank.step, rank.at});
+    if (!seen.insert(at).second) continue;
+    CAPTURE(at);
+    visit(ranks);
+    for (std::size_t r = 0; r < ranks.size(); ++r) {
+      if (ranks[r].step == 3) continue;
+      std::vector<Rank> next = ranks;
+      if (advance(next[r], slowest_of(ranks, has_collectives))) open.push_back(std::move(next));
+    }
+  }
+  return seen.size();
 }
 
 }  // namespace ddp::testing

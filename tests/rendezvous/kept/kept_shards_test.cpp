@@ -4,7 +4,6 @@
 #include <catch2/catch.hpp>
 #include <optional>
 #include <random>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -132,12 +131,6 @@ std::vector<Rank> sharded_job(int world, bool has_shadow) {
   return ranks;
 }
 
-KeptPlan plan_for(const std::vector<Rank>& ranks) {
-  std::vector<KeptFacts> marks;
-  for (const Rank& rank : ranks) marks.push_back(rank.marks);
-  return plan_of(marks);
-}
-
 void check_recovered(const std::vector<Rank>& ranks, const KeptPlan& plan) {
   for (const Rank& rank : ranks) {
     REQUIRE(rank.own == plan.step);
@@ -146,51 +139,17 @@ void check_recovered(const std::vector<Rank>& ranks, const KeptPlan& plan) {
   }
 }
 
-// Kills all, and again after each store of the recovery. Returns whether shadows were used.
-bool check_any_death(const std::vector<Rank>& ranks) {
-  const KeptPlan first = plan_for(ranks);
-  CAPTURE(first.reason);
-  REQUIRE(first.usable());
-  for (int dies_after = 0;; ++dies_after) {
-    std::vector<Rank> recovered = ranks;
-    const bool is_through = recover(recovered, first, dies_after);
-    KeptPlan plan = first;
-    if (!is_through) {
-      plan = plan_for(recovered);
-      CAPTURE(dies_after, plan.reason);
-      REQUIRE(plan.usable());
-      REQUIRE(plan.step == first.step);
-      REQUIRE(recover(recovered, plan, 1000));
-    }
-    check_recovered(recovered, plan);
-    for (std::size_t i = 0; i < ranks.size(); ++i) REQUIRE(recovered[i].step >= ranks[i].step - 1);
-    if (is_through) return first.restores_own;
-  }
-}
-
 }  // namespace
 
 TEST_CASE("kept core: three ranks with shadows of tensors of their own can be killed between any two stores",
           "[rendezvous][unit]") {
   const bool has_collectives = GENERATE(false, true);  // within the update
-  std::set<std::vector<std::int64_t>> seen;            // step and next store of each
-  std::vector<std::vector<Rank>> open = {sharded_job(3, true)};
+  CAPTURE(has_collectives);
   int from_shadow = 0;
-  while (!open.empty()) {
-    const std::vector<Rank> ranks = std::move(open.back());
-    open.pop_back();
-    std::vector<std::int64_t> at;
-    for (const Rank& rank : ranks) at.insert(at.end(), {rank.step, rank.at});
-    if (!seen.insert(at).second) continue;
-    CAPTURE(at, has_collectives);
-    from_shadow += check_any_death(ranks) ? 1 : 0;
-    for (std::size_t r = 0; r < 3; ++r) {
-      if (ranks[r].step == 3) continue;
-      std::vector<Rank> next = ranks;
-      if (advance(next[r], slowest_of(ranks, has_collectives))) open.push_back(std::move(next));
-    }
-  }
-  CHECK(seen.size() > 1000);
+  const std::size_t states = visit_states(sharded_job(3, true), has_collectives, [&](const std::vector<Rank>& ranks) {
+    from_shadow += die_anywhere(ranks, check_recovered).restores_own ? 1 : 0;
+  });
+  CHECK(states > 1000);
   CHECK(from_shadow > 100);
 }
 
@@ -209,7 +168,7 @@ TEST_CASE("kept core: a job whose ranks have tensors of their own loses none wit
       }
       std::optional<KeptPlan> plan;
       do {  // killed, and killed again while it recovers
-        plan = plan_for(ranks);
+        plan = plan_of_ranks(ranks);
       } while (plan->usable() && !recover(ranks, *plan, random() % 3 == 0 ? static_cast<int>(random() % 12) : 1000) &&
                ++deaths_within);
       if (!plan->usable()) {
