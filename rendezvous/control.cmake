@@ -5,6 +5,7 @@ add_library(ddprun_control STATIC
   coordinator/coordinator_core.cpp
   coordinator/looks.cpp
   coordinator/roster.cpp
+  coordinator/seat_order.cpp
   link/accept.cpp
   link/acceptor.cpp
   link/cipher.cpp

@@ -56,6 +56,7 @@ AgentConfig core_config(const LaunchConfig& config, const std::string& incarnati
           .host = host,
           .addresses = rendezvous::own_addresses(),
           .node_rank = config.node_rank,
+          .wanted_rank = config.wanted_rank,
           .role = config.role,
           .workers = config.workers,
           .python = config.program.prefix.size() > 1 ? config.program.path : "",

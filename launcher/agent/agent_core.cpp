@@ -40,6 +40,7 @@ AgentCore::AgentCore(AgentConfig config) : config_(std::move(config)) {
   state_.addresses = config_.addresses;
   state_.endpoint_host = config_.endpoint_host;
   state_.node_rank = config_.node_rank;
+  state_.wanted_rank = config_.wanted_rank;
   state_.role = config_.role;
   state_.slots = config_.workers;
   state_.can_look = true;
@@ -234,7 +235,10 @@ std::string AgentCore::why_not_believed(const Directive& directive) const {
   if (job.node_ranks_given && place.node_rank != config_.node_rank) {
     return "node rank " + std::to_string(place.node_rank);
   }
-  if (place.max_restarts != job.max_restarts) return counted(place.max_restarts, "restarts");
+  const bool is_over = !has_window() && place.restart_count > place.max_restarts;
+  if (place.max_restarts != job.max_restarts || is_over) {
+    return counted(place.restart_count, "restarts of ") + std::to_string(place.max_restarts);
+  }
   const bool has_ranks = place.base_rank <= place.world_size - config_.workers &&
                          place.base_role_rank <= place.role_world_size - config_.workers;
   if (has_ranks) return "";
@@ -333,6 +337,7 @@ void AgentCore::run(const Directive& directive) {
   if (lost_after_.count() > 0 && now_ >= lease_until()) return skip_round(directive);  // mutant: unread_run
   if (!directive.reason.empty()) act(LogLine{directive.reason});
   assignment_ = directive.assignment;
+  begin_budget(directive);
   assigned_round_ = directive.round;
   workers_.assign(static_cast<std::size_t>(config_.workers), {});
   told_to_stop_ = false;
@@ -625,15 +630,28 @@ bool AgentCore::may_be_succeeded(int local_rank, const rendezvous::ExitStatus& s
   const auto& succession = workers_.at(static_cast<std::size_t>(local_rank)).succession;
   const bool is_late = succession && succession->is_late;
   const bool is_alone = config_.job.max_nodes == 1 && awaits_successors_;
-  const bool has_restarts = assignment_.restart_count + state_.successors < config_.job.max_restarts;
+  const bool has_restarts = restarts_used() < config_.job.max_restarts;
   return status.signal != 0 && phase_ == Phase::Running && state_.failures.empty() && state_.stop_signal == 0 &&
          is_alone && has_restarts && !is_late;
+}
+
+// With a window, what the coordinator had counted when the round began counts for a whole window: then the agent may
+// find too few left, and the coordinator decides.
+int AgentCore::restarts_used() const {
+  return has_window() ? budget_.used(now_) : assignment_.restart_count + state_.successors;
+}
+
+void AgentCore::begin_budget(const Directive& run) {
+  budget_ = rendezvous::RestartBudget(config_.job);
+  const int used = config_.job.max_restarts - run.restarts_left.value_or(config_.job.max_restarts);
+  for (int i = 0; i < used; ++i) budget_.spend(now_);
 }
 
 // The worker is not over: another process goes on as this worker.
 void AgentCore::begin_succession(const WorkerExited& event) {
   Worker& worker = workers_[static_cast<std::size_t>(event.local_rank)];
   ++state_.successors;
+  budget_.spend(now_);
   const TimePoint since = worker.succession ? worker.succession->since : now_;
   const auto within = std::max<std::chrono::nanoseconds>(kSuccessorWithin, 3 * start_took_);
   worker.succession = {event, worker.pid, since, now_ + std::chrono::duration_cast<TimePoint::duration>(within), false};
@@ -665,9 +683,10 @@ void AgentCore::on(const SuccessorArrived& event) {
   const auto took = std::chrono::duration_cast<milliseconds>(now_ - worker.succession->since);
   act(LogLine{"rank " + std::to_string(assignment_.base_rank + event.local_rank) + " " +
               describe(worker.succession->death.status) + ", and another process has taken its place " +
-              std::to_string(took.count()) + " ms later (" +
-              std::to_string(assignment_.restart_count + state_.successors) + " of " +
-              std::to_string(config_.job.max_restarts) + " restarts are used)"});
+              std::to_string(took.count()) + " ms later (" + std::to_string(restarts_used()) + " of " +
+              std::to_string(config_.job.max_restarts) +
+              (has_window() ? " restarts within " + in_seconds(config_.job.restart_window) : " restarts") +
+              " are used)"});
   worker.succession.reset();
   report();  // how many restarts are left
 }
@@ -843,7 +862,7 @@ void AgentCore::end(int exit_code, std::string reason) {
 // Stacks cost the next round time, so they are taken only if there is none, or if they are what explains the failure.
 StacksUse AgentCore::stacks_before(const Directive& stop) const {
   if (!config_.takes_stacks || !stop.cause) return StacksUse::NotTaken;
-  if (assignment_.restart_count + state_.successors >= config_.job.max_restarts) return StacksUse::Reported;
+  if (restarts_used() >= config_.job.max_restarts) return StacksUse::Reported;
   const bool is_needed = is_timeout(stop.cause->message) && !config_.keeps_memory;
   return is_needed ? StacksUse::Logged : StacksUse::NotTaken;
 }

@@ -51,6 +51,7 @@
 
 #include "launcher/config/launch_config.hpp"
 #include "rendezvous/link/messages.hpp"
+#include "rendezvous/link/restart_budget.hpp"
 
 namespace ddp::launcher {
 
@@ -62,6 +63,7 @@ struct AgentConfig {
   std::string host;
   std::vector<std::string> addresses = {};  // this node's, numeric
   int node_rank = 0;
+  int wanted_rank = -1;
   std::string role = "default";
   int workers = 1;
   std::string python = {};         // the interpreter that runs the workers; empty: none
@@ -300,6 +302,9 @@ class AgentCore {
   rendezvous::WorkerFailure& note_failure(int local_rank, rendezvous::WallTime time, const std::vector<int>& exiting);
   bool may_be_succeeded(int local_rank, const rendezvous::ExitStatus& status) const;
   void begin_succession(const WorkerExited& event);
+  bool has_window() const { return config_.job.restart_window.count() > 0; }
+  int restarts_used() const;
+  void begin_budget(const rendezvous::Directive& run);
   void note_killed_before();
   void watch_successors();
   void skip_round(const rendezvous::Directive& directive);
@@ -374,6 +379,7 @@ class AgentCore {
   int assigned_round_ = 0;                     // the newest round whose workers this node was to run
   std::vector<Worker> workers_;                // by local rank
   TimePoint workers_started_;                  // when the newest round's workers began to run
+  rendezvous::RestartBudget budget_;           // with a window: of this node, if it is the only one
   bool awaits_successors_ = false;             // the start is over, and nothing was done that cannot be repeated
   bool forgoes_successors_ = false;            // something was
   std::chrono::nanoseconds start_took_{0};     // from the workers' start to its end

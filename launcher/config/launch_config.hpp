@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -74,9 +75,11 @@ struct LaunchConfig {
   std::string meeting_file;  // nodes meet in this file instead (--rdzv-conf store_type=file); empty: at master_addr
   // Numeric; a store on this node listens on them. Empty: on those that master_addr and local_addr lead to.
   std::vector<std::string> store_addresses = {"127.0.0.1", "::1"};
-  int node_rank = 0;                // static
-  std::optional<bool> is_host;      // --rdzv-conf is_host; absent: determined from addresses
-  std::string local_addr;           // --local-addr; empty: not given
+  int node_rank = 0;                       // static
+  int wanted_rank = -1;                    // c10d: --node-rank or the platform's; -1: neither
+  std::map<std::string, int> host_places;  // c10d: --topology: hosts with neighbouring numbers are neighbours
+  std::optional<bool> is_host;             // --rdzv-conf is_host; absent: determined from addresses
+  std::string local_addr;                  // --local-addr; empty: not given
   bool workers_share_store = true;  // false: rank 0 hosts one for the workers (TORCH_DISABLE_SHARE_RDZV_TCP_STORE)
   RendezvousTimeouts timeouts;
   std::string secret = "auto";                      // --secret: what the nodes of a job prove to each other

@@ -147,7 +147,8 @@ void Coordination::coordinate(std::uint16_t port) {
                                     .join_timeout = config_.timeouts.join,
                                     .last_call = config_.timeouts.last_call,
                                     .lost_after = config_.timeouts.lost,
-                                    .max_unheard_links = rendezvous::most_silent_links()},
+                                    .max_unheard_links = rendezvous::most_silent_links(),
+                                    .seat_order = rendezvous::SeatOrder(config_.host_places)},
       std::move(options));
   warn_if_open();
 }

@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <climits>
 #include <cstdio>
+#include <cstdint>
 #include <cstring>
+#include <limits>
 #include <numeric>
 #include <sstream>
 
@@ -74,6 +76,20 @@ std::string list_of(const std::vector<std::string>& words, std::size_t shown) {
   for (std::size_t i = 0; i < std::min(words.size(), shown); ++i) text += (i > 0 ? ", " : "") + words[i];
   if (words.size() > shown) text += " and " + std::to_string(words.size() - shown) + " more";
   return text;
+}
+
+std::optional<std::chrono::milliseconds> parse_duration(std::string_view text) {
+  const std::size_t digits = std::min(text.find_first_not_of("0123456789"), text.size());
+  const std::string_view unit = text.substr(digits);
+  const std::int64_t scale = unit == "ms"                ? 1
+                             : unit == "s" || unit == "" ? 1000
+                             : unit == "m"               ? 60'000
+                             : unit == "h"               ? 3'600'000
+                                                         : 0;
+  const auto number = parse_number<std::int64_t>(text.substr(0, digits));
+  constexpr std::int64_t kMost = std::numeric_limits<int>::max();
+  if (scale == 0 || !number || *number <= 0 || *number > kMost / scale) return std::nullopt;
+  return std::chrono::milliseconds(*number * scale);
 }
 
 std::string describe_bytes(std::size_t bytes) {

@@ -31,6 +31,10 @@ std::optional<std::string> nearest(const std::string& word, const std::vector<st
 // Returns a size in decimal units: "999 B", "33.0 MB".
 std::string describe_bytes(std::size_t bytes);
 
+// Returns the time that a text such as "500ms", "30s", "5m", "2h" or "90" (seconds) means; nothing if it means none, or
+// not more than 0, or more than 24 days, which poll() cannot wait.
+std::optional<std::chrono::milliseconds> parse_duration(std::string_view text);
+
 // Returns this machine's name as gethostname(2) reports it.
 std::string host_name();
 

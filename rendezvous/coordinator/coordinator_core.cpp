@@ -28,6 +28,9 @@ constexpr std::size_t kMaxOwnStops = 4;                  // reasons of one node 
 constexpr std::size_t kMaxFailureText = 2 * kMaxFailuresBytes;  // about the failures of one node
 constexpr std::size_t kNamesShown = 8;
 constexpr char kSpare[] = "all places of this job are taken: this node waits as a spare";
+constexpr char kMakesRoom[] =
+    "this node was the first cause of too many failures (--exclude-after): it waits until no other spare is there";
+constexpr std::size_t kMaxFirstCauses = 4096;  // nodes that are remembered
 
 std::string counted(int number, const std::string& what) {
   return std::to_string(number) + " " + what + (number == 1 ? "" : "s");
@@ -60,7 +63,8 @@ CoordinatorCore::CoordinatorCore(CoordinatorConfig config)
     : config_(std::move(config)),
       roster_({.own = config_.own_incarnation,
                .node_ranks_given = config_.job.node_ranks_given,
-               .lost_after = config_.lost_after}) {}
+               .lost_after = config_.lost_after}),
+      budget_(config_.job) {}
 
 void CoordinatorCore::step(TimePoint now, const CoordinatorEvent& event, std::vector<CoordinatorAction>& actions) {
   now_ = now;
@@ -153,7 +157,7 @@ std::string CoordinatorCore::why_not_believed(const AgentReported& event) const 
   if (!node) return "";
   if (roster_.is_own(*node) && event.agent != node->link) return "it reported as the coordinator's own agent";
   const auto fixed = [](const AgentState& s) {
-    return std::tie(s.job, s.node_rank, s.slots, s.role, s.host, s.addresses, s.endpoint_host);
+    return std::tie(s.job, s.node_rank, s.wanted_rank, s.slots, s.role, s.host, s.addresses, s.endpoint_host);
   };
   if (fixed(state) != fixed(node->state)) return "it reported another job, node rank, role, name or number of workers";
   if (!state.epoch.empty() && state.epoch != config_.epoch) return "it reported another epoch";
@@ -261,6 +265,12 @@ std::string CoordinatorCore::why_refused(const AgentState& state) const {
     };
     return differ("--on-failure", choice(theirs), choice(ours));
   }
+  if (theirs.exclude_after != ours.exclude_after) {
+    return differ("--exclude-after", std::to_string(theirs.exclude_after), std::to_string(ours.exclude_after));
+  }
+  if (theirs.restart_window != ours.restart_window) {
+    return differ("--restart-window", to_string(theirs.restart_window), to_string(ours.restart_window));
+  }
   if (!state.epoch.empty() && state.epoch != config_.epoch) {
     return "the coordinator that this node served is gone, and another one has taken its place";
   }
@@ -359,9 +369,10 @@ void CoordinatorCore::lose(const Node& lost, TimePoint noticed, const std::strin
   const bool is_needed = lost.seat >= 0 && !roster_.has_succeeded(lost) && !lost.leaving;
   const bool ends_round = is_needed && (job_.phase == Phase::Opening || job_.phase == Phase::Running);
   const std::vector<int> ranks = ends_round ? ranks_of(lost) : std::vector<int>();
+  const std::string name = describe(lost);
   roster_.remove(lost.state.incarnation);
   if (over()) return finish_shutdown();
-  if (is_needed) losses_.push_back({noticed, text});
+  if (is_needed) losses_.push_back({.noticed = noticed, .text = text, .name = name});
   if (ends_round) {
     stop_round(SIGTERM, {.trigger = Trigger::Loss, .reason = text, .dead = ranks});
   } else {
@@ -420,8 +431,8 @@ void CoordinatorCore::on_stop_signal(const Node& node) {
   } else if (has_workers) {
     roster_.mark_leaving(node.state.incarnation);
     const std::string reason = "node " + describe(node) + " leaves (" + signal_name(signal) + " received)";
-    losses_.push_back({now_, reason});          // its workers may die before the others are told to stop
-    if (job_.phase == Phase::Stopping) return;  // it is released once the round is stopped
+    losses_.push_back({.noticed = now_, .text = reason});  // its workers may die before the others are told to stop
+    if (job_.phase == Phase::Stopping) return;             // it is released once the round is stopped
     stop_round(SIGTERM, {Trigger::Membership, reason});
   } else {
     release(node);
@@ -431,6 +442,7 @@ void CoordinatorCore::on_stop_signal(const Node& node) {
 void CoordinatorCore::on_round_report(const Node& node) {
   const AgentState& state = node.state;
   if (node.seat < 0 || state.round != job_.round) return;
+  if (config_.job.max_nodes == 1) count_successors(state.successors);
   note_failures(node);
   note_own_stop(node);  // mutant: own_stop
   if (job_.phase != Phase::Opening && job_.phase != Phase::Running) return;
@@ -454,7 +466,7 @@ void CoordinatorCore::note_failures(const Node& node) {
   for (const WorkerFailure& failure : node.state.failures) {
     const auto [known, is_new] =
         failure_of_.emplace(std::pair(node.state.incarnation, failure.local_rank), failures_.size());
-    if (is_new) failures_.push_back({node.state.incarnation, now_, {}});
+    if (is_new) failures_.push_back({node.state.incarnation, describe(node), now_, {}});
     WorkerFailure& noted = failures_[known->second].failure;
     text -= text_bytes(noted);
     noted = failure;
@@ -472,7 +484,10 @@ void CoordinatorCore::note_own_stop(const Node& node) {
     if (loss.text == text) return;
     if (loss.stopped_itself == node.state.incarnation) ++earlier;
   }
-  if (earlier < kMaxOwnStops) losses_.push_back({node.unheard_since, text, node.state.incarnation, node.state.hang});
+  if (earlier >= kMaxOwnStops) return;
+  const bool is_at_fault = node.state.hang == Hang::None;  // a hang is told by each node, not by the one that is late
+  losses_.push_back({node.unheard_since, text, node.state.incarnation, node.state.hang,
+                     is_at_fault ? describe(node) : std::string()});
 }
 
 std::vector<int> CoordinatorCore::ranks_of(const Node& node) const {
@@ -564,8 +579,9 @@ void CoordinatorCore::give_up_gathering() {
 }
 
 // Returns the members of the next round by node rank. Members of the last round keep their rank. Newcomers take the
-// ranks that have become free, then new ones; ranks that are still free then are closed up. The coordinator's own node
-// has 0.
+// ranks that have become free, then new ones, in the order of config_.seat_order; ranks that are still free then are
+// closed up. The coordinator's own node has 0. If there are more nodes than places, those that came first have one;
+// --exclude-after puts nodes behind all others.
 std::vector<Incarnation> CoordinatorCore::choose_seats() const {
   std::vector<const Node*> chosen;
   for (const auto& [incarnation, node] : roster_.nodes()) {
@@ -573,7 +589,9 @@ std::vector<Incarnation> CoordinatorCore::choose_seats() const {
   }
   std::sort(chosen.begin(), chosen.end(), [this](const Node* a, const Node* b) {
     const auto order = [this](const Node& n) {
-      return std::tuple(!roster_.is_own(n), n.seat < 0, n.seat < 0 ? n.arrival : n.seat);  // mutant: seat_order
+      const bool is_member = n.seat >= 0;
+      return std::tuple(!roster_.is_own(n), makes_room(n), !is_member,
+                        is_member ? n.seat : n.arrival);  // mutant: seat_order
     };
     return order(*a) < order(*b);
   });
@@ -581,22 +599,27 @@ std::vector<Incarnation> CoordinatorCore::choose_seats() const {
     chosen.resize(static_cast<std::size_t>(config_.job.max_nodes));  // mutant: spares
   }
   std::vector<Incarnation> seats(config_.job.node_ranks_given ? chosen.size() : roster_.seats().size());
-  std::vector<Incarnation> newcomers;
+  std::vector<const Node*> newcomers;
   for (const Node* node : chosen) {
     if (config_.job.node_ranks_given) {
       seats[static_cast<std::size_t>(node->state.node_rank)] = node->state.incarnation;
     } else if (node->seat >= 0) {
       seats[static_cast<std::size_t>(node->seat)] = node->state.incarnation;
     } else {
-      newcomers.push_back(node->state.incarnation);
+      newcomers.push_back(node);
     }
   }
+  const auto goes_first = [this](const Node* a, const Node* b) {
+    const bool own_a = roster_.is_own(*a), own_b = roster_.is_own(*b);
+    return own_a != own_b ? own_a : config_.seat_order(a->state, b->state);
+  };
+  std::stable_sort(newcomers.begin(), newcomers.end(), goes_first);  // mutant: order
   // Newcomers take the seats that were left empty above: those of lost nodes and of members that are not ready.
   auto newcomer = newcomers.begin();
   for (Incarnation& seat : seats) {
-    if (seat.empty() && newcomer != newcomers.end()) seat = *newcomer++;  // mutant: free_seat
+    if (seat.empty() && newcomer != newcomers.end()) seat = (*newcomer++)->state.incarnation;  // mutant: free_seat
   }
-  seats.insert(seats.end(), newcomer, newcomers.end());
+  for (; newcomer != newcomers.end(); ++newcomer) seats.push_back((*newcomer)->state.incarnation);
   std::erase(seats, Incarnation());
   return seats;
 }
@@ -633,6 +656,7 @@ void CoordinatorCore::on(const StoreOpened& event) {
   job_.phase = Phase::Running;
   Directive run = make(Directive::Kind::Run, "");
   run.cause = job_.cause;
+  if (has_window()) run.restarts_left = std::max(config_.job.max_restarts - budget_used(), 0);
   run.assignment = {.node_count = static_cast<int>(roster_.seats().size()),
                     .restart_count = job_.restarts,
                     .max_restarts = config_.job.max_restarts,
@@ -650,6 +674,7 @@ void CoordinatorCore::on(const StoreOpened& event) {
     run.reason = "round " + std::to_string(job_.round) + ": " + counted(run.assignment.node_count, "node") + ", " +
                  counted(run.assignment.world_size, "worker");
   }
+  run.reason += std::exchange(job_.who_makes_room, "");
   for (const Incarnation& seat : roster_.seats()) {
     const Node& node = roster_.at(seat);
     int& role_rank = ranks_of_role[node.state.role];
@@ -662,7 +687,12 @@ void CoordinatorCore::on(const StoreOpened& event) {
     role_rank += node.state.slots;                 // mutant: role_rank
   }
   for (const auto& [incarnation, node] : roster_.nodes()) {
-    if (roster_.is_spare(node)) send(node, make(Directive::Kind::Wait, kSpare));
+    if (!roster_.is_spare(node)) continue;
+    const bool is_quiet = node.state.phase == WorkersPhase::Quiet;  // its workers were members of the last round
+    Directive directive =
+        make(is_quiet ? Directive::Kind::Stop : Directive::Kind::Wait, makes_room(node) ? kMakesRoom : kSpare);
+    if (is_quiet) directive.stop_signal = SIGTERM;  // mutant: ends_quiet
+    send(node, directive);
   }
   advance();
 }
@@ -743,7 +773,7 @@ void CoordinatorCore::send_stop(int signal) {
 // being stopped the answer stays the same.
 bool CoordinatorCore::survivors_stay() const {
   if (!config_.job.survivors_stay || stop_.trigger == Trigger::Final || hang_of_round() == Hang::End) return false;
-  return !spends_restart() || restarts_used() < config_.job.max_restarts;  // mutant: who_stays
+  return !spends_restart() || budget_used() < config_.job.max_restarts;  // mutant: who_stays
 }
 
 // Whether the round that follows this stop counts as a restart.
@@ -797,14 +827,15 @@ void CoordinatorCore::after_stop() {
     exit.reason += "; not restarted, since the program cannot run there";
     return end(exit);
   }
-  if (hang_of_round() == Hang::End) return end(exit);                           // mutant: hang_ends
-  if (spends && restarts_used() >= config_.job.max_restarts) return end(exit);  // mutant: last_restart
+  if (hang_of_round() == Hang::End) return end(exit);                         // mutant: hang_ends
+  if (spends && budget_used() >= config_.job.max_restarts) return end(exit);  // mutant: last_restart
+  const std::string at_fault = name_at_fault(cause, exit.reason);
   if (spends) {
-    ++job_.restarts;  // mutant: count_restart
+    spend_restart();
     // A restart prints no failure report, so the line has the worker's last message.
-    exit.reason = "restart " + std::to_string(restarts_used()) + " of " + std::to_string(config_.job.max_restarts) +
-                  ": " + (cause ? describe_with_message(*cause) : exit.reason);
+    exit.reason = "restart " + describe_budget() + ": " + (cause ? describe_with_message(*cause) : exit.reason);
   }
+  count_first_cause(at_fault);
   job_.is_restart = spends;
   next_round(exit.reason);
 }
@@ -817,13 +848,62 @@ Hang CoordinatorCore::hang_of_round() const {
   return hang;
 }
 
+void CoordinatorCore::count_successors(int successors) {
+  const int news = std::min(successors - std::exchange(successors_counted_, successors), config_.job.max_restarts);
+  for (int i = 0; i < news; ++i) budget_.spend(now_);
+}
+
+void CoordinatorCore::spend_restart() {
+  ++job_.restarts;  // mutant: count_restart
+  budget_.spend(now_);  // mutant: spend
+}
+
+// Returns "2 of 3" or, with a window, "7, 2 of 3 within 1 h".
+std::string CoordinatorCore::describe_budget() const {
+  const std::string of = " of " + std::to_string(config_.job.max_restarts);
+  if (!has_window()) return std::to_string(restarts_used()) + of;
+  return std::to_string(restarts_used()) + ", " + std::to_string(budget_used()) + of + " within " +
+         to_string(config_.job.restart_window);
+}
+
+// Returns the name of the node where the end of the round began; empty: none is known.
+std::string CoordinatorCore::name_at_fault(const std::optional<WorkerFailure>& cause, const std::string& loss) const {
+  if (cause) {
+    const auto failed = [&](const KnownFailure& known) { return known.failure.rank == cause->rank; };
+    return std::find_if(failures_.begin(), failures_.end(), failed)->name;
+  }
+  const auto lost = std::find_if(losses_.begin(), losses_.end(), [&](const Loss& l) { return l.text == loss; });
+  return lost == losses_.end() ? "" : lost->name;
+}
+
+// Counts a node as the first cause of a round's end, and has it told with the next round if it was that too often.
+void CoordinatorCore::count_first_cause(const std::string& name) {
+  const int limit = config_.job.exclude_after;
+  if (limit == 0 || name.empty()) return;
+  if (first_causes_.size() >= kMaxFirstCauses)
+    std::erase_if(first_causes_, [](const auto& n) { return n.second == 1; });
+  if (++first_causes_[name] != limit) return;  // mutant: first_cause
+  const Node* const own = roster_.find(config_.own_incarnation);
+  const std::string what = own && describe(*own) == name ? "coordinates, so it cannot make room"
+                                                         : "makes room for any other node from now on";
+  job_.who_makes_room =
+      "; node " + name + " was the first cause of " + counted(limit, "failure") + " (--exclude-after) and " + what;
+}
+
+// Whether a node has a place only as long as no other node wants it.
+bool CoordinatorCore::makes_room(const Node& node) const {
+  if (config_.job.exclude_after == 0 || roster_.is_own(node)) return false;
+  const auto count = first_causes_.find(describe(node));
+  return count != first_causes_.end() && count->second >= config_.job.exclude_after;  // mutant: makes_room
+}
+
 // Counts those of single workers, which the agent of a job's only node starts by itself.
 int CoordinatorCore::restarts_used() const {
   int successors = 0;
   for (const auto& [incarnation, node] : roster_.nodes()) {
     if (config_.job.max_nodes == 1 && node.seat >= 0) successors = std::max(successors, node.state.successors);
   }
-  return job_.restarts + std::min(successors, config_.job.max_restarts - job_.restarts);
+  return job_.restarts + (has_window() ? successors : std::min(successors, config_.job.max_restarts - job_.restarts));
 }
 
 JobFacts CoordinatorCore::facts() const {

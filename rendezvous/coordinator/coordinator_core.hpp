@@ -9,9 +9,9 @@
 //         └───another round, all idle─────── Stopping ──no other round, all idle──▶ Over
 //
 // Invariants: the ranks of a round are exactly 0..world_size-1; a round is opened only when every node of the one
-// before is idle or lost; there are at most max_restarts restarts; once Over, always Over. A node is idle if each of
-// its processes is reaped or, where survivors stay (--on-failure replace or shrink), has left the round and waits for
-// the next.
+// before is idle or lost; there are at most max_restarts restarts (within --restart-window); once Over, always Over. A
+// node is idle if each of its processes is reaped or, where survivors stay (--on-failure replace or shrink), has left
+// the round and waits for the next.
 //
 // A node is one agent process (an incarnation). It outlives its link: a link that breaks has kReconnectWindow to come
 // back, a link that falls silent has lost_after; then the node is lost. What follows from which event:
@@ -39,7 +39,9 @@
 #include <vector>
 
 #include "rendezvous/coordinator/roster.hpp"
+#include "rendezvous/coordinator/seat_order.hpp"
 #include "rendezvous/link/messages.hpp"
+#include "rendezvous/link/restart_budget.hpp"
 
 namespace ddp::rendezvous {
 
@@ -51,6 +53,7 @@ struct CoordinatorConfig {
   std::chrono::milliseconds last_call = std::chrono::seconds(30);      // elastic: wait for more nodes than min
   std::chrono::milliseconds lost_after = std::chrono::seconds(15);     // a node that is silent for this long is lost
   std::size_t max_unheard_links = 1024;                                // links without a node that may be open
+  SeatOrder seat_order = SeatOrder();                                  // of nodes that come together
 };
 
 // Interval between "waiting for nodes" messages.
@@ -148,16 +151,18 @@ class CoordinatorCore {
   int round() const { return job_.round; }
   int restarts() const { return job_.restarts; }
   int restarts_used() const;  // with those of single workers
+  int budget_used() const { return has_window() ? budget_.used(now_) : restarts_used(); }
   bool over() const { return job_.phase == Phase::Over; }
   // Returns what it knows of the job, for people who look at it.
   JobFacts facts() const;
   const Roster& roster() const { return roster_; }
   // Says how much is held; whatever the agents say, there is a limit to each.
   struct Held {
-    std::size_t nodes, links, silent_links, failures, losses;
+    std::size_t nodes, links, silent_links, failures, losses, first_causes;
   };
   Held held() const {
-    return {roster_.nodes().size(), speakers_.size(), unheard_.size(), failures_.size(), losses_.size()};
+    return {roster_.nodes().size(), speakers_.size(), unheard_.size(),
+            failures_.size(),       losses_.size(),   first_causes_.size()};
   }
 
  private:
@@ -173,6 +178,7 @@ class CoordinatorCore {
   };
   struct KnownFailure {
     Incarnation node;
+    std::string name;  // of the node, which may be gone by the time it matters
     TimePoint seen;
     WorkerFailure failure;
   };
@@ -181,6 +187,7 @@ class CoordinatorCore {
     std::string text;
     Incarnation stopped_itself = {};  // the node, if it is there and has ended its workers
     Hang hang = Hang::None;           // it has done so for a hang
+    std::string name = {};            // of the node, if it is at fault
   };
   struct UnheardLink {
     TimePoint until;  // when it is closed
@@ -195,7 +202,8 @@ class CoordinatorCore {
     std::optional<WorkerFailure> cause;  // what the newest restart is due to
     // About the newest round, or about the next one while it is prepared:
     bool is_restart = false;
-    std::string why_round;  // why it is opened
+    std::string why_round;       // why it is opened
+    std::string who_makes_room;  // for a spare, since the round before, and why; empty: no other node
   };
 
   void on(const AgentLinked& event);
@@ -252,6 +260,12 @@ class CoordinatorCore {
   bool spends_restart() const;
   void after_stop();
   void next_round(const std::string& why);
+  std::string name_at_fault(const std::optional<WorkerFailure>& cause, const std::string& loss) const;
+  void count_first_cause(const std::string& name);
+  bool makes_room(const Node& node) const;
+  void spend_restart();
+  void count_successors(int successors);
+  std::string describe_budget() const;
   void end(const Directive& exit);
   void finish(Directive exit);
   void finish_shutdown();
@@ -262,6 +276,7 @@ class CoordinatorCore {
   std::string describe_missing() const;
   std::string describe_newcomers() const;
 
+  bool has_window() const { return config_.job.restart_window.count() > 0; }
   bool elastic() const { return config_.job.min_nodes < config_.job.max_nodes; }
   Directive make(Directive::Kind kind, std::string reason) const;
   void send(const Node& node, Directive directive);
@@ -281,8 +296,11 @@ class CoordinatorCore {
   std::optional<TimePoint> next_link_check_;
   std::optional<TimePoint> shutdown_until_;
   TimePoint gathering_since_, over_since_;
-  std::string addresses_differ_;  // the newest warning that the nodes have no MASTER_ADDR in common
-  bool own_was_told_ = false;     // the own agent was told to leave, last of all
+  RestartBudget budget_;
+  std::map<std::string, int> first_causes_;  // how often a node, by name, was the first cause of the end of a round
+  int successors_counted_ = 0;               // in budget_
+  std::string addresses_differ_;             // the newest warning that the nodes have no MASTER_ADDR in common
+  bool own_was_told_ = false;                // the own agent was told to leave, last of all
   std::optional<TimePoint> last_step_;
   TimePoint now_;
   std::vector<CoordinatorAction>* actions_ = nullptr;

@@ -146,7 +146,7 @@ void check_assignment(Check& check, const Assignment& place) {
   check.in_range("base_role_rank", place.base_role_rank, 0,
                  std::min<std::int64_t>(place.base_rank, std::int64_t{place.role_world_size} - 1));
   check.in_range("max_restarts", place.max_restarts, 0, kMaxInt);
-  check.in_range("restart_count", place.restart_count, 0, place.max_restarts);
+  check.in_range("restart_count", place.restart_count, 0, kMaxInt);
   check.in_range("master_port", place.master_port, 1, 65535);
   check_host(check, "master_addr", place.master_addr);
 }
@@ -158,6 +158,9 @@ std::optional<std::string> accept(AgentState& state) {
   check.at_most("job.id", state.job.id.size(), kMaxJobIdBytes);
   check.in_range("job.min_nodes", state.job.min_nodes, 1, state.job.max_nodes);
   check.in_range("job.max_restarts", state.job.max_restarts, 0, kMaxInt);
+  check.in_range("job.exclude_after", state.job.exclude_after, 0, kMaxInt);
+  check.in_range("job.restart_window_ms", state.job.restart_window.count(), 0, kMostLostAfter);
+  check.in_range("wanted_rank", state.wanted_rank, -1, kMaxInt);
   check_id(check, "epoch", state.epoch);
   check_id(check, "incarnation", state.incarnation);
   check.holds(!state.incarnation.empty(), "incarnation is empty");
@@ -209,6 +212,7 @@ std::optional<std::string> accept(Directive& directive) {
   const bool is_stop = directive.kind == Kind::Stop;
   check.in_range("stop_signal", directive.stop_signal, is_stop ? 1 : 0, is_stop ? kMaxNamedSignal : 0);
   check.holds(!directive.survivors_stay || is_stop, "survivors of what is not stopped");
+  check.in_range("restarts_left", directive.restarts_left.value_or(0), 0, directive.kind == Kind::Run ? kMaxInt : 0);
   check.in_range("exit_code", directive.exit_code, 0, directive.kind == Kind::Exit ? kMaxExitCode : 0);
   if (directive.kind == Kind::Run) check_assignment(check, directive.assignment);
   check.holds(!directive.reason.empty() || directive.kind == Kind::Wait || directive.kind == Kind::Run, "no reason");

@@ -68,6 +68,8 @@ static void to_json(json& j, const JobShape& job) {
        {"max_restarts", job.max_restarts},
        {"node_ranks_given", job.node_ranks_given}};
   if (job.survivors_stay) j["survivors_stay"] = true;
+  if (job.exclude_after > 0) j["exclude_after"] = job.exclude_after;
+  if (job.restart_window.count() > 0) j["restart_window_ms"] = job.restart_window.count();
 }
 static void from_json(const json& j, JobShape& job) {
   j.at("id").get_to(job.id);
@@ -76,6 +78,8 @@ static void from_json(const json& j, JobShape& job) {
   j.at("max_restarts").get_to(job.max_restarts);
   j.at("node_ranks_given").get_to(job.node_ranks_given);
   job.survivors_stay = j.value("survivors_stay", false);
+  job.exclude_after = j.value("exclude_after", 0);
+  job.restart_window = std::chrono::milliseconds(j.value("restart_window_ms", std::int64_t{0}));
 }
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(AgentState, job, epoch, incarnation, host, addresses, endpoint_host,
                                    coordinator_address, node_rank, role, slots, round, phase, succeeded, failures,
@@ -87,6 +91,7 @@ static void to_json(json& j, const Directive& d) {
        {"exit_code", d.exit_code}, {"reason", d.reason},         {"failures", d.failures}};
   if (d.cause) j["cause"] = *d.cause;
   if (d.survivors_stay) j["survivors_stay"] = true;
+  if (d.restarts_left) j["restarts_left"] = *d.restarts_left;
 }
 static void from_json(const json& j, Directive& d) {
   j.at("kind").get_to(d.kind);
@@ -100,6 +105,7 @@ static void from_json(const json& j, Directive& d) {
   j.at("failures").get_to(d.failures);
   if (j.contains("cause")) d.cause = j.at("cause").get<WorkerFailure>();
   d.survivors_stay = j.value("survivors_stay", false);
+  if (j.contains("restarts_left")) d.restarts_left = j.at("restarts_left").get<int>();
 }
 
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(LookRequest, number, what)
@@ -149,6 +155,7 @@ bool is_known(const json&, const Look&) {
 // Members that are left out where they are zero, so that older releases' messages are read as well.
 void read_optional(const json& message, AgentState& state) {
   state.successors = message.value("successors", 0);
+  state.wanted_rank = message.value("wanted_rank", -1);
   state.can_look = message.value("can_look", false);
   state.hang = static_cast<Hang>(message.value("hang", 0));
   state.is_ending = message.value("is_ending", false);
@@ -188,6 +195,7 @@ DecodedFrame decode(std::string_view body) {
 std::string encode(const AgentState& state) {
   json message = state;
   if (state.successors > 0) message["successors"] = state.successors;
+  if (state.wanted_rank >= 0) message["wanted_rank"] = state.wanted_rank;
   if (state.can_look) message["can_look"] = true;
   if (state.hang != Hang::None) message["hang"] = static_cast<int>(state.hang);
   if (state.is_ending) message["is_ending"] = true;

@@ -92,6 +92,8 @@ struct JobShape {
   bool node_ranks_given = false;  // by --node-rank (static); else the coordinator assigns them
   bool survivors_stay = false;    // a new round keeps living workers that can go on in it: --on-failure replace, and in
                                   // an elastic job shrink
+  int exclude_after = 0;          // --exclude-after: a node that was the first cause this often makes room; 0: never
+  std::chrono::milliseconds restart_window{0};  // --restart-window: only restarts within it count; 0: all do
   bool operator==(const JobShape&) const = default;
 };
 
@@ -104,6 +106,7 @@ struct AgentState {
   std::string endpoint_host;           // the host of --rdzv-endpoint as this node spells it; empty: it has none
   std::string coordinator_address;  // numeric, where its link leads; at the coordinator's node where endpoint_host does
   int node_rank = 0;                // as the user gave it, if job.node_ranks_given
+  int wanted_rank = -1;             // else: a newly formed job orders its nodes by this; -1: nothing was given
   std::string role;                 // its workers' role (--role)
   int slots = 0;                    // workers this node runs
   int round = 0;                    // the newest round that this node knows; 0: none
@@ -155,6 +158,7 @@ struct Directive {
   std::optional<WorkerFailure> cause;   // the failure that led to this directive, if one did
   std::vector<WorkerFailure> failures;  // Exit: in the last round; if too many, those that ddprun did not cause
   bool can_look = false;                // the coordinator knows LookRequest
+  std::optional<int> restarts_left;     // Run, with a restart window: how many there are now
   bool operator==(const Directive&) const = default;
 };
 

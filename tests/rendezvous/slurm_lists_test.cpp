@@ -2,8 +2,11 @@
 #include "rendezvous/slurm_lists.hpp"
 
 #include <catch2/catch.hpp>
+#include <string>
+#include <vector>
 
 using ddp::rendezvous::count_on_node;
+using ddp::rendezvous::expand_hosts;
 using ddp::rendezvous::first_host;
 
 TEST_CASE("slurm lists: the first of some nodes is found in every form srun writes", "[rendezvous][unit]") {
@@ -29,5 +32,16 @@ TEST_CASE("slurm lists: each node has its count of tasks", "[rendezvous][unit]")
   for (const char* wrong : {"", "x", "4(2)", "4(xx)", "4("}) {
     CAPTURE(wrong);
     CHECK_FALSE(count_on_node(wrong, 1));
+  }
+}
+
+TEST_CASE("slurm lists: a list of nodes is expanded, with zeros as they are written", "[rendezvous][unit]") {
+  using Names = std::vector<std::string>;
+  CHECK(expand_hosts("gpu[08-10,2],login") == Names{"gpu08", "gpu09", "gpu10", "gpu2", "login"});
+  CHECK(expand_hosts("r[1-2]n[1-2]") == Names{"r1n1", "r1n2", "r2n1", "r2n2"});
+  CHECK(expand_hosts("a") == Names{"a"});
+  for (const char* wrong : {"", "a,,b", "a[", "a[]", "a[2-1]", "a[x]", "a]", ",", "a[1-2000000]"}) {
+    INFO(wrong);
+    CHECK_FALSE(expand_hosts(wrong).has_value());
   }
 }

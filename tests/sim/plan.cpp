@@ -126,7 +126,7 @@ Fault choose_fault(Random& random, const Plan& plan, FaultKind kind) {
       fault.lasting = any(random, milliseconds(50), seconds(20));
       break;
     case FaultKind::ShapeDiffers:
-      fault.number = random.below(5);
+      fault.number = random.below(7);
       break;
     case FaultKind::OtherCoordinator:
       fault.lasting = any(random, milliseconds(10), seconds(5));
@@ -197,6 +197,15 @@ void choose_hangs(Plan& plan) {
   std::stable_sort(plan.faults.begin(), plan.faults.end(), [](const Fault& a, const Fault& b) { return a.at < b.at; });
 }
 
+// Draws from a stream of its own, too.
+void choose_budget(Plan& plan) {
+  Random random(plan.seed, {21});
+  if (random.percent(30)) plan.job.restart_window = random.pick<seconds>({seconds(5), seconds(20), seconds(60)});
+  const bool excludes = random.percent(40) && plan.job.max_nodes > 1 && !plan.job.node_ranks_given;
+  if (excludes) plan.job.exclude_after = random.between(1, 2);
+  plan.ranks_are_wanted = random.percent(20);
+}
+
 }  // namespace
 
 Plan make_plan(std::uint64_t seed) {
@@ -209,6 +218,7 @@ Plan make_plan(std::uint64_t seed) {
   choose_addresses(plan);
   choose_hangs(plan);
   plan.job.survivors_stay = Random(seed, {19}).percent(40);
+  choose_budget(plan);
   return plan;
 }
 
@@ -313,10 +323,12 @@ std::string describe(const Plan& plan) {
                      (plan.on_hang == launcher::OnHang::Restart ? ", --on-hang restart"
                       : plan.on_hang == launcher::OnHang::Stop  ? ", --on-hang stop"
                                                                 : "") +
-                     ", --max-restarts " + std::to_string(job.max_restarts) + ", join " + ms(plan.join_timeout) +
-                     ", last call " + ms(plan.last_call) + ", lost after " + ms(plan.lost_after) + ", shutdown " +
-                     ms(plan.shutdown_timeout) + ", delay " + ms(plan.delay) + ", work " + ms(plan.work_least) +
-                     " to " + ms(plan.work_most) + "\n";
+                     ", --max-restarts " + std::to_string(job.max_restarts) +
+                     (job.restart_window.count() == 0 ? "" : " within " + ms(job.restart_window)) +
+                     (job.exclude_after == 0 ? "" : ", --exclude-after " + std::to_string(job.exclude_after)) +
+                     ", join " + ms(plan.join_timeout) + ", last call " + ms(plan.last_call) + ", lost after " +
+                     ms(plan.lost_after) + ", shutdown " + ms(plan.shutdown_timeout) + ", delay " + ms(plan.delay) +
+                     ", work " + ms(plan.work_least) + " to " + ms(plan.work_most) + "\n";
   for (std::size_t i = 0; i < plan.machines.size() && i < 16; ++i) {
     text += "  machine " + std::to_string(i) + ": " + std::to_string(plan.machines[i].slots) + " workers, starts at " +
             ms(plan.machines[i].starts_at) + "\n";

@@ -90,10 +90,11 @@ struct Plan {
   int extra_ticks = 0;     // this percentage of messages is followed by an extra Tick
   int repeat_percent = 0;  // this share of directives is followed by an older one
 
-  bool one_spelling = true;    // all agents spell the endpoint's host alike
-  bool is_loopback = false;    // that name stands for a loopback address on the coordinator's machine
-  int arrivals = 1;            // the coordinator's addresses at which links of other machines arrive
-  bool is_translated = false;  // the network translates these addresses
+  bool ranks_are_wanted = false;  // each agent of a job without given node ranks wants one
+  bool one_spelling = true;       // all agents spell the endpoint's host alike
+  bool is_loopback = false;       // that name stands for a loopback address on the coordinator's machine
+  int arrivals = 1;               // the coordinator's addresses at which links of other machines arrive
+  bool is_translated = false;     // the network translates these addresses
 
   milliseconds work_least{0}, work_most{0};  // work of a round
   milliseconds watchdog{0};                  // ends a worker whose peers are silent for this long

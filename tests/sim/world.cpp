@@ -99,6 +99,7 @@ launcher::AgentConfig World::config_of(int machine, int slots, Process::Role rol
   config.addresses = {address_of(machine, "10.1.")};
   config.endpoint_host = endpoint_host(plan, machine);
   config.node_rank = machine;
+  if (plan.ranks_are_wanted) config.wanted_rank = Random(plan.seed, {22, machine, same_host}).below(1000);
   config.role = Random(plan.seed, {15, machine}).percent(80) ? "trainer" : "evaluator";
   config.workers = slots;
   config.join_timeout = plan.join_timeout;
@@ -112,6 +113,8 @@ launcher::AgentConfig World::config_of(int machine, int slots, Process::Role rol
     if (variant == 2) ++config.job.max_restarts;
     if (variant == 3) config.job.node_ranks_given = !config.job.node_ranks_given;
     if (variant == 4) config.node_rank = config.job.max_nodes;
+    if (variant == 5) ++config.job.exclude_after;
+    if (variant == 6) config.job.restart_window += milliseconds(1);
   }
   return config;
 }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "apps/ddprun/commands/arguments.hpp"
 
-#include <limits>
 
 #include "apps/ddprun/options/usage_error.hpp"
 #include "rendezvous/base/text.hpp"
@@ -57,15 +56,9 @@ std::optional<std::int64_t> CommandArguments::number(const std::string& option, 
 std::optional<std::chrono::milliseconds> CommandArguments::duration(const std::string& option) const {
   const auto text = value(option);
   if (!text) return std::nullopt;
-  const std::size_t digits = text->find_first_not_of("0123456789");
-  const std::string unit = digits == std::string::npos ? "s" : text->substr(digits);
-  const std::int64_t scale = unit == "ms" ? 1 : unit == "s" ? 1000 : unit == "m" ? 60'000 : unit == "h" ? 3'600'000 : 0;
-  const auto number = parse_number<std::int64_t>(text->substr(0, digits));
-  constexpr std::int64_t kMost = std::numeric_limits<int>::max();  // what poll() can wait: 24 days
-  if (scale == 0 || !number || *number <= 0 || *number > kMost / scale) {
-    refuse(option + " " + *text + ": give a time such as 500ms, 30s or 5m");
-  }
-  return std::chrono::milliseconds(*number * scale);
+  const auto duration = parse_duration(*text);
+  if (!duration) refuse(option + " " + *text + ": give a time such as 500ms, 30s or 5m");
+  return duration;
 }
 
 }  // namespace ddp::apps

@@ -163,6 +163,18 @@ void declare(Declaration& d, GivenOptions& given) {
        "comes.")
       .check(one_of({"restart", "replace", "shrink"}))
       .ddprun_only();
+  d.value("restart-window", given.restart_window, "TIME",
+          "Count only restarts within this time, such as 90s, 30m or 2h, against --max-restarts: a job that runs for "
+          "weeks does not end because of failures that have nothing to do with one another. Default: all count.")
+      .check([](const std::string& text) -> std::string {
+        return text.empty() || rendezvous::parse_duration(text) ? "" : "give a time such as 90s, 30m or 2h";
+      })
+      .ddprun_only();
+  d.value("exclude-after", given.exclude_after, "N",
+          "A node in which N failures began makes room for any other that waits (c10d backend, more nodes than "
+          "--nnodes). It waits in turn, and has a place again only if no other node can take it. 0: never.")
+      .check(kCount)
+      .ddprun_only();
   d.value("shutdown-timeout", given.shutdown_timeout, "SECONDS",
           "Time from the signal that asks workers and what they have started to end until SIGKILL. "
           "TORCH_ELASTIC_SHUTDOWN_TIMEOUT overrides the "
@@ -201,8 +213,10 @@ void declare(Declaration& d, GivenOptions& given) {
       "Number of nodes. MIN:MAX with the c10d backend makes the job elastic: it runs with any number of nodes in "
       "that range. Default: what the platform says that has started ddprun on each node, such as Slurm or SkyPilot, "
       "else 1.");
-  d.value("node-rank", given.nodes.node_rank, "N",
-          "Static backend: rank of this node, unique in the job; node 0 coordinates.")
+  d.value(
+       "node-rank", given.nodes.node_rank, "N",
+       "Static backend: rank of this node, unique in the job; node 0 coordinates. c10d backend: a new job orders its "
+       "nodes by this, after the one that coordinates; else by their host names.")
       .check(kCount);
   d.value("master-addr", given.nodes.master_addr, "ADDRESS",
           "Static backend: address of node 0 that all nodes can reach (MASTER_ADDR). Default: 127.0.0.1.");
@@ -230,6 +244,10 @@ void declare(Declaration& d, GivenOptions& given) {
       "in a file.");
   d.value("local-addr", given.nodes.local_addr, "ADDRESS",
           "c10d backend: address of this node that its workers use if it coordinates.");
+  d.value("topology", given.nodes.topology, "FILE",
+          "c10d backend: a file as Slurm's topology.conf. Nodes that come together get neighbouring ranks if they are "
+          "neighbours in the network. Give it where the job is coordinated.")
+      .ddprun_only();
   d.flag(
        "print-environment", given.print_environment,
        "Print what the platform says about the nodes of the job, such as Slurm, MPI, SkyPilot or Kubernetes, and what "

@@ -38,6 +38,8 @@ struct GivenOptions {
 
   int max_restarts = 0;
   std::string on_failure = "restart";
+  std::string restart_window;
+  int exclude_after = 0;
   int shutdown_timeout = 30;
   double monitor_interval = 0.004;
   double stacks_timeout = 0.5;

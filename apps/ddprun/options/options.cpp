@@ -121,6 +121,22 @@ void resolve_hangs(const GivenOptions& given, launcher::LaunchConfig& config) {
   }
 }
 
+// Fills in which restarts count, and which nodes make room.
+void resolve_budget(const GivenOptions& given, launcher::LaunchConfig& config) {
+  if (!given.restart_window.empty()) {
+    if (given.max_restarts == 0) {
+      throw UsageError("--restart-window " + given.restart_window +
+                       " does nothing without --max-restarts N; give both");
+    }
+    config.job.restart_window = *rendezvous::parse_duration(given.restart_window);
+  }
+  config.job.exclude_after = given.exclude_after;
+  if (given.exclude_after == 0 || (config.job.max_nodes > 1 && !config.job.node_ranks_given)) return;
+  throw UsageError("--exclude-after " + std::to_string(given.exclude_after) +
+                   " needs nodes that can take the place of others: several with --rdzv-backend c10d, and more of them "
+                   "than --nnodes says");
+}
+
 // Whether workers that live stay when others fail.
 bool survivors_stay(const GivenOptions& given, const launcher::LaunchConfig& config) {
   const bool shrinks = given.on_failure == "shrink";
@@ -228,6 +244,7 @@ launcher::LaunchConfig to_config(const GivenOptions& given, const FromPlatform& 
   resolve_nodes(
       nodes, [](const std::string& line) { fprintf(stderr, "ddprun: %s\n", line.c_str()); }, config);
   resolve_hangs(given, config);
+  resolve_budget(given, config);
   config.trace_file = given.trace_file;
   config.page = resolve_page(given.page);
   config.stdin_reader = stdin_reader(given.stdin_reader, config);

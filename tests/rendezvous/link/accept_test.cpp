@@ -138,7 +138,7 @@ TEST_CASE("accept: a place that no node can have in a round is refused", "[rende
   CHECK(with([](Assignment& a) { a.base_rank = 0; }) == "base_rank is 0");
   CHECK(with([](Assignment& a) { a.role_world_size = 9; }) == "role_world_size is 9");
   CHECK(with([](Assignment& a) { a.base_role_rank = 5; }) == "base_role_rank is 5");
-  CHECK(with([](Assignment& a) { a.restart_count = 4; }) == "restart_count is 4");
+  CHECK(with([](Assignment& a) { a.restart_count = -1; }) == "restart_count is -1");
   CHECK(with([](Assignment& a) { a.master_port = 0; }) == "master_port is 0");
 }
 

@@ -2,6 +2,7 @@
 // Checks the coordinator's decisions: rounds, ranks, the budget, causes, lost nodes, the end.
 #include <algorithm>
 #include <csignal>
+#include <tuple>
 #include <utility>
 
 #include "tests/sim/look_up.hpp"
@@ -75,6 +76,7 @@ void Invariants::on_sent(const Process& to, const Directive& directive) {
   const bool is_own = to.index == scene_.coordinator->process;
   const bool was_lost = lost_at_.count(to.index) != 0 && known_.count(to.index) == 0;
   told_[to.index] = directive;
+  if (has(directive.reason, "(--exclude-after): it waits")) coverage_.reached(Branch::FaultyWaits);
   const std::size_t nodes = scene_.processes.size();
   promise(Promise::FewMessages, directive.failures.size() <= std::max<std::size_t>(64, 8192 / nodes),
           "a directive has too many failures");
@@ -171,6 +173,8 @@ void Invariants::check_run(const Process& to, const Directive& directive) {
   check_master_addr(to, run, other);
   check_ranks(members);
   check_role_ranks(members);
+  if (directive.round == 1) check_order(members);
+  check_room(members);
   if (challengers_.count(to.index) != 0) coverage_.reached(Branch::ChallengerBecomesHolder);
   const bool is_short = directive.round == 1 && run.node_count < job.max_nodes;
   if (is_short) coverage_.reached(Branch::LastCall);
@@ -264,12 +268,70 @@ void Invariants::check_seats(const Members& before, const Members& now) const {
   }
 }
 
+// Checks the order of a new job, once all members have been told.
+void Invariants::check_order(const Members& members) const {
+  if (scene_.plan.job.node_ranks_given) return;
+  if (members.size() < static_cast<std::size_t>(members.begin()->second.node_count)) return;
+  std::map<int, std::tuple<int, int, std::string>> by_node_rank;  // what is to be in order
+  for (const auto& [index, run] : members) {
+    const Process& process = scene_.process(index);
+    by_node_rank[run.node_rank] = {process.config.wanted_rank, process.machine, process.config.host};
+  }
+  for (auto node = std::next(by_node_rank.begin()); node != by_node_rank.end(); ++node) {
+    const auto next = std::next(node);
+    promise(Promise::NewJobIsInOrder, next == by_node_rank.end() || node->second <= next->second,
+            std::get<2>(node->second));
+  }
+}
+
+// A reason names the node where a round's end began: "rank 5 on node h3 ...", "node h3 (10.1.3.1) was lost: ...".
+void Invariants::note_first_cause(const std::string& reason) {
+  const bool names_it = has(reason, "restart ") && !has(reason, kHang);
+  const auto at = reason.find("node ");
+  if (!names_it || at == std::string::npos) return;
+  ++first_causes_[reason.substr(at + 5, reason.find_first_of(" :", at + 5) - at - 5)];
+}
+
+// The coordinator may count more: a loss that costs no restart has no reason that is heard.
+void Invariants::check_room(const Members& members) const {
+  const int limit = scene_.plan.job.exclude_after;
+  if (limit == 0) return;
+  const auto is_faulty = [&](const std::string& host) {
+    const auto count = first_causes_.find(host);
+    return count != first_causes_.end() && count->second >= limit;
+  };
+  const rendezvous::Roster& roster = scene_.coordinator->core.roster();
+  const bool one_waits = std::any_of(roster.nodes().begin(), roster.nodes().end(), [&](const auto& entry) {
+    return roster.is_spare(entry.second) && !is_faulty(entry.second.state.host) &&
+           entry.second.directive.reason.find("--exclude-after") == std::string::npos;
+  });
+  for (const auto& [index, run] : members) {
+    const std::string& host = scene_.process(index).config.host;
+    const bool must = is_faulty(host) && run.node_rank != 0;
+    if (must) coverage_.reached(Branch::FaultyRuns);
+    promise(Promise::FaultyMakesRoom, !must || !one_waits, host);
+  }
+}
+
+void Invariants::note_restart() {
+  restarts_at_.push_back(scene_.now);
+  promise(Promise::BudgetIsKept, restarts_in_window() <= scene_.plan.job.max_restarts, "");
+}
+
+int Invariants::restarts_in_window() const {
+  const milliseconds window = scene_.plan.job.restart_window;
+  return static_cast<int>(std::count_if(restarts_at_.begin(), restarts_at_.end(),
+                                        [&](Time time) { return window.count() == 0 || scene_.now - time < window; }));
+}
+
 void Invariants::check_budget(int round, const Directive& run) {
   const int restarts = run.assignment.restart_count;
   const rendezvous::JobShape& job = scene_.plan.job;
   const std::string text = "round " + std::to_string(round) + " has restart count " + std::to_string(restarts) +
                            " of " + std::to_string(job.max_restarts);
-  promise(Promise::BudgetIsKept, restarts >= 0 && restarts <= job.max_restarts, text);
+  const bool is_within = job.restart_window.count() > 0 || restarts <= job.max_restarts;
+  promise(Promise::BudgetIsKept, restarts >= 0 && is_within, text);
+  if (round > 1) note_first_cause(run.reason);
   if (job.min_nodes == job.max_nodes) promise(Promise::FixedCountsEach, restarts == round - 1, text);
   promise(Promise::BudgetIsKept, scene_.plan.on_hang != launcher::OnHang::Stop || !has(run.reason, kHang), run.reason);
   if (round > 1) {
@@ -343,7 +405,7 @@ void Invariants::check_exit(const Process& to, const Directive& exit) {
   if (!exit.cause) return;
   check_cause(*exit.cause);
   promise(Promise::CauseGivesCode, exit.exit_code == exit.cause->status.shell_code(), exit.reason);
-  const bool is_used_up = scene_.coordinator->core.restarts_used() == scene_.plan.job.max_restarts;
+  const bool is_used_up = restarts_in_window() == scene_.plan.job.max_restarts;
   promise(Promise::BudgetIsUsed, is_used_up || has(exit.reason, "not restarted"), exit.reason);
   if (is_used_up) coverage_.reached(Branch::BudgetUsedUp);
 }
@@ -436,6 +498,8 @@ void Invariants::on_stepped() {
           std::to_string(held.links) + " and " + std::to_string(held.silent_links) + " links");
   promise(Promise::StateIsBounded, held.losses <= 8 * nodes, std::to_string(held.losses) + " losses");
   promise(Promise::OverForEver, coordinator.core.over() == coordinator.over_since.has_value(), "");
+  if (coordinator.core.restarts() > restarts_seen_) note_restart();
+  restarts_seen_ = coordinator.core.restarts();
   check_quiet();
   const bool is_crowd = scene_.processes.size() > 200;
   if (!is_crowd) check_goes_on();

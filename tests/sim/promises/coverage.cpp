@@ -60,6 +60,8 @@ constexpr std::array<const char*, static_cast<std::size_t>(Branch::Count)> kBran
     "a worker that was killed has a successor",
     "a round is revoked",
     "a worker stays",
+    "a node that was at fault too often runs, since no other waits",
+    "a node that was at fault too often waits",
     "a hang restarts a job of several nodes",
     "a hang ends a job of several nodes",
     "a worker stays in a round with fewer nodes",

@@ -66,6 +66,8 @@ enum class Branch {
   Succeeded,
   Revoked,
   Stayed,
+  FaultyRuns,
+  FaultyWaits,
   HangRestarts,
   HangEnds,
   WentOnWithFewer,

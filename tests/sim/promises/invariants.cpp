@@ -114,14 +114,12 @@ void Invariants::on_ended(const Process& process, const Worker& worker) const {
   promise(Promise::QuietAreKept, !worker.acts || !worker.quiet || has_reason, describe(worker));
 }
 
-void Invariants::on_succession(const Process& process, const Worker& dead) const {
+void Invariants::on_succession(const Process& process, const Worker& dead) {
   const std::string who = process.config.host + ", " + describe(dead);
   promise(Promise::ReapedBeforeNext, dead.reaped, who);
   promise(Promise::GuardedOnly, !process.guardian_gone, who);
   promise(Promise::NewestRoundOnly, dead.round == process.core.state().round, who);
-  const rendezvous::AgentState& state = process.core.state();
-  const int most = process.config.job.max_restarts;
-  promise(Promise::BudgetIsKept, scene_.coordinator->core.restarts() + state.successors <= most, who);
+  note_restart();
 }
 
 void Invariants::on_started(const Process& process) {

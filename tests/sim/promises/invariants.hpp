@@ -5,6 +5,7 @@
 #include <array>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -19,7 +20,7 @@ enum class Promise {
   RanksAreExact, RoleRanksAreExact, MembersAgree, OneMasterAddr, RunIsRepeated, ZeroIsTheCoordinators, GivenRankIsKept, RanksStay, NodesWithinLimits,
   SurvivorsAreKept, QuietAreKept, GoesOnAtOnce, StrangersStayOut, LostAreKilled, SecondSignalKills, LastCallIsKept, JoinTimeoutIsKept, FreeSeatIsGiven, SuccessIsKept,
   NewestRoundOnly, ReapedBeforeNext, IdleIsTrue, QuietIsTrue, ReportsAreTrue, GuardedOnly, QuietBeforeNext, OneIncarnation, LostNodeIsQuiet, OnlyMembersRun, StopIsObeyed,
-  BudgetIsKept, FixedCountsEach, MembershipIsFree, BudgetIsUsed,
+  NewJobIsInOrder, FaultyMakesRoom, BudgetIsKept, FixedCountsEach, MembershipIsFree, BudgetIsUsed,
   CauseIsFirst, CauseGivesCode, ReasonsAreGiven,
   SuccessIsTrue, SuccessIsClean, FaultlessSucceeds, EndIsTold, OneEnd, OwnAgentLast, OwnAgentLeavesThen, NothingStartsAfterEnd, OverForEver,
   LostNotTooEarly, LostNotTooLate, LostOnlyInTrouble, LeaseOnlyInTrouble,
@@ -62,7 +63,9 @@ inline constexpr std::array<const char*, static_cast<std::size_t>(Promise::Count
   "Only a node that received Run starts workers; a spare never does.",
   "Once an agent knows of a stop, a newer round or the end, it has told each of its workers to end, or, where survivors "
   "stay, to leave its groups.",
-  "The restart count never falls, never exceeds max_restarts, and grows by at most one a round.",
+  "In a new job the nodes beside the coordinator's are in the order of the ranks that they want, then of their names.",
+  "A node in which more failures began than --exclude-after allows has no place while another one waits for it.",
+  "The restart count never falls and grows by at most one a round; no more than max_restarts are within a window.",
   "With a fixed number of nodes each new round spends one restart.",
   "In an elastic job, nodes that come and go spend no restart.",
   "A job gives up because of a failed worker only when its budget is used up.",
@@ -129,7 +132,7 @@ class Invariants {
   void on_told(const Process& process, const rendezvous::Directive& directive);
   void on_start(const Process& process, const rendezvous::Assignment& assignment);
   void on_start_missing(const Process& process, const launcher::StartMissing& start);
-  void on_succession(const Process& process, const Worker& dead) const;
+  void on_succession(const Process& process, const Worker& dead);
   void on_started(const Process& process);
   // An agent ends one worker of its own accord.
   void on_ended(const Process& process, const Worker& worker) const;
@@ -154,7 +157,12 @@ class Invariants {
   void check_ranks(const Members& members) const;
   void check_role_ranks(const Members& members) const;
   void check_seats(const Members& before, const Members& now) const;
+  void check_order(const Members& members) const;
   void check_budget(int round, const rendezvous::Directive& run);
+  void note_first_cause(const std::string& reason);
+  void check_room(const Members& members) const;
+  void note_restart();
+  int restarts_in_window() const;
   void check_exit(const Process& to, const rendezvous::Directive& exit);
   void check_cause(const rendezvous::WorkerFailure& cause) const;
   void check_lost(const Process& process, bool by_cut);
@@ -182,6 +190,9 @@ class Invariants {
   const Scene& scene_;
   Coverage& coverage_;
   std::map<int, Members> rounds_;
+  std::vector<Time> restarts_at_;                 // also of single workers
+  int restarts_seen_ = 0;                         // of all workers
+  std::map<std::string, int> first_causes_;       // by host
   std::set<int> known_;                           // processes that the coordinator counts as nodes
   std::map<int, Time> heard_;                     // by process: when the coordinator last handled a message of it
   std::optional<Time> first_heard_;               // when the first message of any agent was handled

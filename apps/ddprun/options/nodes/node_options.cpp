@@ -257,9 +257,7 @@ void resolve_static(const NodeOptions& options, launcher::LaunchConfig& config) 
 
 void resolve_c10d(const NodeOptions& options, const std::function<void(const std::string&)>& log,
                   launcher::LaunchConfig& config) {
-  if (options.node_rank.value_or(0) != 0) {
-    log("--node-rank has no effect with --rdzv-backend c10d: nodes are ranked as they join");
-  }
+  config.wanted_rank = options.node_rank.value_or(-1);
   if (meets_in_file(options)) {
     if (options.rdzv_endpoint.empty()) {
       throw UsageError(
@@ -309,6 +307,13 @@ void resolve_nodes(const NodeOptions& options, const std::function<void(const st
     resolve_static(options, config);
   } else {
     resolve_c10d(options, log, config);
+  }
+  if (!options.topology.empty()) {
+    if (one || config.job.node_ranks_given) {
+      throw UsageError("--topology orders the nodes of a job of several with --rdzv-backend c10d; " +
+                       std::string(one ? "this one has one node" : "here --node-rank says what the order is"));
+    }
+    config.host_places = launcher::read_host_places(options.topology);
   }
   resolve_conf(conf, log, config);
   config.local_addr = without_brackets(options.local_addr);

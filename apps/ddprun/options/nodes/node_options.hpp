@@ -25,6 +25,7 @@ struct NodeOptions {
   std::string rdzv_id;
   std::string rdzv_conf;
   std::string local_addr;
+  std::string topology;
   bool shares_store = true;  // TORCH_DISABLE_SHARE_RDZV_TCP_STORE is not 1
 
   // What no option says but a platform does, see fill_from_platform().
