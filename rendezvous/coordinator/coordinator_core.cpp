@@ -635,6 +635,8 @@ void CoordinatorCore::open_round() {
   stop_ = {};
   stop_gathering();
 
+  if (job_.round == 1) name_nodes_without_place();
+
   OpenStore open{job_.round, {}};
   for (const Incarnation& seat : roster_.seats()) {
     const Node& node = roster_.at(seat);
@@ -642,6 +644,18 @@ void CoordinatorCore::open_round() {
     open.addresses.insert(open.addresses.end(), node.state.addresses.begin(), node.state.addresses.end());
   }
   actions_->push_back(std::move(open));
+}
+
+// Says which nodes the user's file of the network lacks: they come last.
+void CoordinatorCore::name_nodes_without_place() {
+  std::vector<std::string> without;
+  for (const Incarnation& seat : roster_.seats()) {
+    const Node& node = roster_.at(seat);
+    if (!roster_.is_own(node) && config_.seat_order.lacks(node.state.host)) without.push_back(describe(node));
+  }
+  if (without.empty()) return;
+  actions_->push_back(CoordinatorLogLine{"the file of --topology does not name " + list_of(without, kNamesShown) +
+                                         ": ranks there come after those of all other nodes"});
 }
 
 void CoordinatorCore::stop_gathering() {
@@ -854,7 +868,7 @@ void CoordinatorCore::count_successors(int successors) {
 }
 
 void CoordinatorCore::spend_restart() {
-  ++job_.restarts;  // mutant: count_restart
+  ++job_.restarts;      // mutant: count_restart
   budget_.spend(now_);  // mutant: spend
 }
 

@@ -253,6 +253,7 @@ class CoordinatorCore {
   std::string choose_master_addr();
   bool is_on_own_machine(const Node& node) const;
   void open_round();
+  void name_nodes_without_place();
   void stop_round(int signal, Stop stop);
   void send_stop(int signal);
   bool survivors_stay() const;

@@ -7,6 +7,7 @@
 
 namespace ddp::apps {
 
+using rendezvous::parse_duration;
 using rendezvous::parse_number;
 
 CommandArguments::CommandArguments(const CommandSyntax& syntax, const std::vector<std::string>& arguments)

@@ -20,7 +20,7 @@ VALUES = {
     "log_line_prefix_template": ("[${rank}] ", "[${rank}] "), "local_ranks_filter": ([0], "0"),
     "duplicate_stdout_filters": (["a", "b"], "a,b"), "duplicate_stderr_filters": ("c", "c"), "stdin": ("none", "none"),
     "max_restarts": (2, "2"), "shutdown_timeout": (5, "5"), "monitor_interval": (0.1, "0.1"),
-    "on_failure": ("restart", "restart"),
+    "on_failure": ("restart", "restart"), "restart_window": ("1h", "1h"), "exclude_after": (0, "0"), "topology": ("", ""),
     "stacks_timeout": (0.2, "0.2"), "hang_timeout": (600, "600"), "on_hang": ("tell", "tell"),
     "signals_to_handle": (["SIGTERM", "SIGINT"], "SIGTERM,SIGINT"), "nnodes": (1, "1"), "node_rank": (0, "0"),
     "master_addr": ("127.0.0.1", "127.0.0.1"), "master_port": (0, "0"), "standalone": (True, None),
