@@ -43,7 +43,9 @@ HeadCore::Actions HeadCore::exited(std::size_t host, int code, Time now) {
 
 HeadCore::Actions HeadCore::failed(std::size_t host, const std::string& how, Time now) {
   const State state = hosts_[host].state;
-  return state == State::Ended || state == State::Lost ? Actions{} : lose(host, how, now);
+  // A host whose connection was closed here says so.
+  const bool is_given_up = !has_started_ && (was_lost_ || stop_signal_ != 0);
+  return is_given_up || state == State::Ended || state == State::Lost ? Actions{} : lose(host, how, now);
 }
 
 HeadCore::Actions HeadCore::link_ended(std::size_t host, const std::string& how, Time now) {

@@ -74,6 +74,7 @@ TEST_CASE("head: a host that cannot be reached is named, and nothing is started"
   core.ready(0, hello("10.0.0.1"), kBegin);
   CHECK(text_of(core.link_ended(1, "ssh ended with exit code 255", kBegin)) ==
         "say host b cannot take part: ssh ended with exit code 255; nothing was started; cut");
+  CHECK(text_of(core.failed(0, "its stdin ended", kBegin)).empty());
   CHECK(text_of(core.link_ended(0, "x", kBegin)) == "end 1");
 }
 
