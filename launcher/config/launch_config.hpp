@@ -82,7 +82,7 @@ struct LaunchConfig {
   std::string secret = "auto";                      // --secret: what the nodes of a job prove to each other
   std::optional<rendezvous::Secret> agreed_secret;  // where secret is auto, and one program has started all nodes
   bool agreed_secret_first = false;                 // before the files that auto looks for
-  bool is_told_elsewhere = false;  // another node says on the same console how the job has ended
+  bool is_told_elsewhere = false;                   // another node says on the same console how the job has ended
   bool any_user = false;                            // the job's port is for all users of this machine
 
   std::optional<std::string> gpus;  // --gpus, as for CUDA_VISIBLE_DEVICES

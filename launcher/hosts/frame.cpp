@@ -21,7 +21,8 @@ std::string to_frame(FrameKind kind, std::string_view payload) {
 std::variant<NeedMore, Frame, Malformed> FrameReader::next() {
   if (bytes_.empty()) return NeedMore{};
   const char kind = bytes_[0];
-  if (!is_known(kind)) return Malformed{"a frame of the unknown kind " + std::to_string(static_cast<unsigned char>(kind))};
+  if (!is_known(kind))
+    return Malformed{"a frame of the unknown kind " + std::to_string(static_cast<unsigned char>(kind))};
   if (bytes_.size() < kPrefix) return NeedMore{};
   std::size_t length = 0;
   for (std::size_t i = 1; i < kPrefix; ++i) length = length << 8 | static_cast<unsigned char>(bytes_[i]);

@@ -30,7 +30,7 @@ enum class FrameKind : char {
 };
 
 inline constexpr std::size_t kMostInHeader = 4 << 20;   // more than a kernel takes as arguments and environment
-inline constexpr std::size_t kMostInFrame = 256 << 10;  // of another kind
+inline constexpr std::size_t kMostInFrame = 256 << 10;  // for each other kind
 
 std::string to_frame(FrameKind kind, std::string_view payload);
 

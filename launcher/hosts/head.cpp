@@ -65,7 +65,9 @@ std::string gpu_list(const std::vector<int>& slots) {
   return list;
 }
 
-std::string text_of_exit(const std::string& payload) { return "the exit code \"" + rendezvous::printable_line(payload) + "\""; }
+std::string text_of_exit(const std::string& payload) {
+  return "the exit code \"" + rendezvous::printable_line(payload) + "\"";
+}
 
 class Head {
  public:
@@ -130,8 +132,8 @@ class Head {
     std::vector<std::string> words = launch_command(config_.agent, host, line);
     const auto path = words[0].find('/') != std::string::npos ? std::optional(words[0]) : find_in_path(words[0]);
     if (!path || access(path->c_str(), X_OK) != 0) {
-      throw ProgramError(127, words[0] + ": not found; it starts ddprun on " + host.name +
-                                  " (--launch-agent names another program)");
+      throw ProgramError(
+          127, words[0] + ": not found; it starts ddprun on " + host.name + " (--launch-agent names another program)");
     }
     return {.path = *path, .arguments = std::move(words)};
   }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Decides what the head does: the ddprun that the user started for all hosts. A link is the launch agent (ssh) of a host
-// with the ddprun at its other end.
+// Decides what the head does: the ddprun that the user started for all hosts. A link is the launch agent (ssh) of a
+// host with the ddprun at its other end.
 //
 //     connecting ──ready──▶ ready ──all are ready──▶ running ──exit code──▶ ended
 //         └────────── the link ends, or says that it cannot ────────────▶ lost
 //
-// No host begins before all are ready, so that a host which cannot be reached costs no other a line. A host that is lost
-// later ends the job: the others get SIGTERM, and their workers --shutdown-timeout. The job's exit code is that of the
-// first node, which coordinates, if it has one of its own.
+// No host begins before all are ready, so that a host which cannot be reached costs no other a line. A host that is
+// lost later ends the job: the others get SIGTERM, and their workers --shutdown-timeout. The job's exit code is that of
+// the first node, which coordinates, if it has one of its own.
 //
 // It touches nothing: the time and an event go in, actions come out.
 #pragma once
@@ -32,8 +32,7 @@ struct SignalHosts {
 };
 struct CutLinks {  // closes the stdin of all links, which ends what is behind them
 };
-struct KillLinks {
-};
+struct KillLinks {};
 struct SayLine {
   std::string text;
 };
@@ -53,8 +52,8 @@ class HeadCore {
   };
   struct Settings {
     std::vector<HostInfo> hosts;
-    std::string master_addr = {};      // as the user gave it; empty: the first host's own
-    std::uint16_t master_port = 0;     // 0: a free one there
+    std::string master_addr = {};   // as the user gave it; empty: the first host's own
+    std::uint16_t master_port = 0;  // 0: a free one there
     std::chrono::seconds shutdown_timeout{30};
   };
 
@@ -70,7 +69,8 @@ class HeadCore {
   Actions exited(std::size_t host, int code, Time now);
   // The host says that it cannot go on, or sends what no host sends.
   Actions failed(std::size_t host, const std::string& how, Time now);
-  // The link has ended. `how` is for a host that has not told its exit code: "ssh ended with exit code 255: No route ..."
+  // The link has ended. `how` is for a host that has not told its exit code: "ssh ended with exit code 255: No route
+  // ..."
   Actions link_ended(std::size_t host, const std::string& how, Time now);
   Actions signal(int number, Time now);
   Actions tick(Time now);
@@ -102,10 +102,10 @@ class HeadCore {
   Settings settings_;
   std::vector<OfHost> hosts_;
   Time began_;
-  bool has_told_ = false;     // whom the job waits for
+  bool has_told_ = false;  // whom the job waits for
   bool has_started_ = false;
-  bool was_lost_ = false;     // a host was
-  int stop_signal_ = 0;       // of the user; 0: none
+  bool was_lost_ = false;  // a host was
+  int stop_signal_ = 0;    // of the user; 0: none
   enum class Patience { Endless, UntilCut, UntilKill, Over } patience_ = Patience::Endless;
   Time patience_ends_;
   bool has_ended_ = false;

@@ -91,7 +91,8 @@ void set_key(Host& host, const std::string& key, const std::string& value, const
     if (!may_be_name(value, "._-\\@+")) invalid_argument(where + ": " + quoted(value) + " is not a user");
     host.user = value;
   } else {
-    invalid_argument(where + ": " + quoted(key + "=" + value) + " is not known; give slots=, max_slots=, port= or user=");
+    invalid_argument(where + ": " + quoted(key + "=" + value) +
+                     " is not known; give slots=, max_slots=, port= or user=");
   }
 }
 
@@ -146,8 +147,8 @@ std::vector<int> slots_left(const Host& host, const Choice& choice, bool is_incl
   const auto chosen = [&](int slot) { return std::find(choice.slots.begin(), choice.slots.end(), slot); };
   for (const int slot : choice.slots) {
     if (slot < *host.slots) continue;
-    invalid_argument(option + ": " + host.name + " has " + std::to_string(*host.slots) + " slots, so none with number " +
-                     std::to_string(slot) + "; the first is 0");
+    invalid_argument(option + ": " + host.name + " has " + std::to_string(*host.slots) +
+                     " slots, so none with number " + std::to_string(slot) + "; the first is 0");
   }
   std::vector<int> left;
   for (int slot = 0; slot < *host.slots; ++slot) {

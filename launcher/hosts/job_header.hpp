@@ -22,10 +22,10 @@ struct HostPlace {
   int node_rank = 0;
   std::string master_addr = {};
   std::uint16_t master_port = 0;
-  std::string id = {};                              // of the job
-  std::optional<rendezvous::Secret> secret = {};    // which all nodes have
-  std::optional<int> workers = {};                  // slots of this host
-  std::string gpus = {};                            // its chosen slots; empty: all
+  std::string id = {};                            // of the job
+  std::optional<rendezvous::Secret> secret = {};  // which all nodes have
+  std::optional<int> workers = {};                // slots of this host
+  std::string gpus = {};                          // its chosen slots; empty: all
 };
 
 struct JobHeader {

@@ -35,7 +35,7 @@ class Link {
 
   pid_t pid() const { return pid_; }
   int in() const { return has_unsent() ? in_.get() : -1; }  // to be written to; -1: nothing waits
-  int out() const { return out_.get(); }                     // to be read; -1: closed
+  int out() const { return out_.get(); }                    // to be read; -1: closed
   int err() const { return err_.get(); }
 
   void send(FrameKind kind, std::string_view payload);
@@ -63,7 +63,7 @@ class Link {
   pid_t pid_ = -1;
   rendezvous::Descriptor in_, out_, err_;
   rendezvous::Descriptor agents_in_, agents_out_, agents_err_;  // until it is started
-  rendezvous::Descriptor program_;                               // what is left of it to be sent
+  rendezvous::Descriptor program_;                              // what is left of it to be sent
   std::string unsent_;
   Greeting greeting_;
   FrameReader frames_;

@@ -140,8 +140,8 @@ JobHeader read_header(Receiver& head) {
     }
     pollfd event = {STDIN_FILENO, POLLIN, 0};
     if (poll(&event, 1, milliseconds_until(deadline)) == 0) {
-      throw rendezvous::Error(rendezvous::ErrorCode::Timeout, "no header of a job within " +
-                                                                  rendezvous::to_string(kHeaderWithin));
+      throw rendezvous::Error(rendezvous::ErrorCode::Timeout,
+                              "no header of a job within " + rendezvous::to_string(kHeaderWithin));
     }
     if (!head.read_some()) {
       throw rendezvous::Error(rendezvous::ErrorCode::PeerLost,

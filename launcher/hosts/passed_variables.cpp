@@ -11,8 +11,8 @@
 namespace ddp::launcher {
 namespace {
 
-// Names, and beginnings of names that end in '*'. Not CUDA_VISIBLE_DEVICES and its like, which are about one machine, and
-// not what a launcher has told this process about itself (TORCHELASTIC_RUN_ID, DDPRUN_AGENT_SOCKET).
+// Names, and beginnings of names that end in '*'. Not CUDA_VISIBLE_DEVICES and its like, which are about one machine,
+// and not what a launcher has told this process about itself (TORCHELASTIC_RUN_ID, DDPRUN_AGENT_SOCKET).
 constexpr std::string_view kPassed[] = {
     "PATH",
     "LD_LIBRARY_PATH",

@@ -205,7 +205,8 @@ TEST_CASE("hosts: a hostfile, localhost, and lines of all hosts that stay whole"
   CHECK(count(result.out, "met 3\n") == 3);
   std::istringstream lines(result.out);
   int whole = 0, all = 0;
-  for (std::string line; std::getline(lines, line); ++all) whole += line.starts_with("localhost: ") || line.starts_with("a: ");
+  for (std::string line; std::getline(lines, line); ++all)
+    whole += line.starts_with("localhost: ") || line.starts_with("a: ");
   CHECK(whole == all);
   CHECK(all == 3 * 201);
   CHECK(head.all_gone());
@@ -218,7 +219,8 @@ TEST_CASE("hosts: a contradiction is refused with the line to change", "[launche
     return result.err;
   };
   CHECK_THAT(refusal({"--hosts=a:2", "--nproc-per-node=3"}), Contains("--hosts gives a 2 workers"));
-  CHECK_THAT(refusal({"--hosts=a,b", "--nnodes=3"}), Contains("--nnodes 3 does not go with a list of hosts, which has 2"));
+  CHECK_THAT(refusal({"--hosts=a,b", "--nnodes=3"}),
+             Contains("--nnodes 3 does not go with a list of hosts, which has 2"));
   CHECK_THAT(refusal({"--hosts=a", "--node-rank=0"}), Contains("--node-rank does not go with a list of hosts"));
   CHECK_THAT(refusal({"--hosts=a", "--hostfile=b"}), Contains("contradict each other"));
   CHECK_THAT(refusal({"--hostfile=/no/such"}), Contains("No such file"));
@@ -238,15 +240,17 @@ TEST_CASE("hosts: with a real sshd on each of three hosts", "[launcher][integrat
   REQUIRE(run({"ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key}).code == 0);
   REQUIRE(mkdir((folder / "home").c_str(), 0700) == 0);
   const std::string sshd = folder.write(
-      "sshd_config", "HostKey " + key + "\nPidFile none\nUsePAM no\nStrictModes no\nPermitRootLogin yes\nAuthorizedKeysFile " +
-                         key + ".pub\nSetEnv HOME=" + (folder / "home") + "\nPrintMotd no\n");
-  const std::string ssh = folder.write("ssh_config", "IdentityFile " + key + "\nStrictHostKeyChecking no\nUserKnownHostsFile " +
-                                                         (folder / "known") + "\n");
+      "sshd_config", "HostKey " + key +
+                         "\nPidFile none\nUsePAM no\nStrictModes no\nPermitRootLogin yes\nAuthorizedKeysFile " + key +
+                         ".pub\nSetEnv HOME=" + (folder / "home") + "\nPrintMotd no\n");
+  const std::string ssh =
+      folder.write("ssh_config", "IdentityFile " + key + "\nStrictHostKeyChecking no\nUserKnownHostsFile " +
+                                     (folder / "known") + "\n");
   std::vector<std::unique_ptr<Process>> servers;
   for (const int host : {1, 2}) {
     // sshd separates privileges in a folder that its package's start script makes.
-    servers.push_back(std::make_unique<Process>(hosts.on(
-        host, {"sh", "-c", "mkdir -p /run/sshd && exec \"$0\" \"$@\"", kSshd, "-D", "-e", "-f", sshd})));
+    servers.push_back(std::make_unique<Process>(
+        hosts.on(host, {"sh", "-c", "mkdir -p /run/sshd && exec \"$0\" \"$@\"", kSshd, "-D", "-e", "-f", sshd})));
   }
   for (auto& server : servers) server->wait_for("Server listening");
   const Words head_of = {"--hosts=node1:2,node2:1", "--launch-agent=ssh -F " + ssh};

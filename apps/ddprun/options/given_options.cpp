@@ -256,12 +256,13 @@ void declare(Declaration& d, GivenOptions& given) {
       .ddprun_only();
 
   d.group("Many hosts");
-  d.value("hosts", given.hosts.hosts, "HOST[:N],...",
-          "Start the job on these hosts, by ssh, with N workers each; ddprun itself comes along. Each host is a node, the "
-          "first is node rank 0. Without N, --nproc-per-node counts. localhost and this machine's name need no ssh. "
-          "Output, reports and the exit code come back here; when this ddprun ends or is killed, so does the job on all "
-          "hosts.",
-          'H')
+  d.value(
+       "hosts", given.hosts.hosts, "HOST[:N],...",
+       "Start the job on these hosts, by ssh, with N workers each; ddprun itself comes along. Each host is a node, the "
+       "first is node rank 0. Without N, --nproc-per-node counts. localhost and this machine's name need no ssh. "
+       "Output, reports and the exit code come back here; when this ddprun ends or is killed, so does the job on all "
+       "hosts.",
+       'H')
       .variable("")
       .ddprun_only();
   d.value("hostfile", given.hosts.hostfile, "FILE",
@@ -283,10 +284,11 @@ void declare(Declaration& d, GivenOptions& given) {
            'x')
       .variable("")
       .ddprun_only();
-  d.value("launch-agent", given.hosts.launch_agent, "COMMAND",
-          "What starts a command on a host, instead of ssh: it is run with the host and a line for a shell there as its "
-          "last two words, and passes on stdin, stdout and stderr. {host} in COMMAND stands for the host: \"kubectl exec "
-          "-i {host} -- sh -c\", \"srun -N1 -n1 -w {host} sh -c\".")
+  d.value(
+       "launch-agent", given.hosts.launch_agent, "COMMAND",
+       "What starts a command on a host, instead of ssh: it is run with the host and a line for a shell there as its "
+       "last two words, and passes on stdin, stdout and stderr. {host} in COMMAND stands for the host: \"kubectl exec "
+       "-i {host} -- sh -c\", \"srun -N1 -n1 -w {host} sh -c\".")
       .variable("DDPRUN_LAUNCH_AGENT")
       .ddprun_only();
 

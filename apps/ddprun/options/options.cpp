@@ -368,7 +368,8 @@ ParsedOptions parse_options(const std::vector<std::string>& arguments, const Inv
       return start_on_hosts(*head, given, split, arguments, invocation);
     }
   }
-  const FromPlatform platform = invocation.place ? take_place(*invocation.place, given) : fill_from_platform(given.nodes, here);
+  const FromPlatform platform =
+      invocation.place ? take_place(*invocation.place, given) : fill_from_platform(given.nodes, here);
   if (given.print_bindings) return JustPrint{launcher::bindings_table(to_config(given, platform, places).bindings)};
   if (!split.program) throw SyntaxError("no program given: nothing to run");
   if (!platform.start_on_all.empty()) return start_on_all(platform, arguments, invocation);

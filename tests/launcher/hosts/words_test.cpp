@@ -46,7 +46,8 @@ std::string refusal(Act act) {
 }  // namespace
 
 TEST_CASE("greeting: what a login shell prints before it is chatter", "[launcher][unit]") {
-  const std::string all = "Welcome!\nno newline" + std::string(kGreeting) + "send\nmore\n" + kGreeting + "ready\nhTHE REST";
+  const std::string all =
+      "Welcome!\nno newline" + std::string(kGreeting) + "send\nmore\n" + kGreeting + "ready\nhTHE REST";
   Greeting greeting;
   int wants = 0, ready = 0;
   for (const char c : all) {  // a byte at a time
@@ -135,7 +136,8 @@ TEST_CASE("job header: what contradicts itself is refused", "[launcher][unit]") 
   CHECK_THAT(refused([](JobHeader& h) { h.arguments.clear(); }), Contains("no arguments"));
   CHECK_THAT(refused([](JobHeader& h) { h.variables = {"=x"}; }), Contains("a variable without a name"));
   CHECK_THAT(refused([](JobHeader& h) { h.folder = std::string("/a\0b", 4); }), Contains("NUL"));
-  CHECK_THAT(refusal([] { job_header_from(std::string("\0\0\0\1x\0\0\0\1y", 10)); }), Contains("\"x\", which is not known"));
+  CHECK_THAT(refusal([] { job_header_from(std::string("\0\0\0\1x\0\0\0\1y", 10)); }),
+             Contains("\"x\", which is not known"));
 }
 
 TEST_CASE("launch line: nothing in it means something to csh or fish", "[launcher][unit]") {
@@ -152,16 +154,25 @@ TEST_CASE("launch command: has the host, and ssh's options only for ssh", "[laun
   CHECK(launch_command({"ssh", "-J", "jump"}, host, "LINE") ==
         Words{"ssh", "-J", "jump", "-o", "BatchMode=yes", "-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3",
               "-T", "-p", "2222", "me@a", "LINE"});
-  CHECK(launch_command(split_agent("srun -w {host} sh -c"), plain, "LINE") == Words{"srun", "-w", "b", "sh", "-c", "LINE"});
+  CHECK(launch_command(split_agent("srun -w {host} sh -c"), plain, "LINE") ==
+        Words{"srun", "-w", "b", "sh", "-c", "LINE"});
   CHECK(launch_command(split_agent("run --to={host}:{port}"), host, "LINE") == Words{"run", "--to=me@a:2222", "LINE"});
   CHECK(split_agent(" a 'b c'  \"\" d'e'f ") == Words{"a", "b c", "", "def"});
   CHECK_THAT(refusal([&] { launch_command({"rsh"}, host, "LINE"); }), Contains("has no {port}"));
   CHECK_THAT(refusal([] { split_agent("a 'b"); }), Contains("a quote is not closed"));
 }
 
-TEST_CASE("passed variables: those of libraries, those that are asked for, and none of a launcher", "[launcher][unit]") {
-  const Words here = {"PATH=/bin", "HOME=/root", "NCCL_DEBUG=INFO", "TORCHELASTIC_RUN_ID=x", "DDPRUN_AGENT_SOCKET=y",
-                      "CUDA_VISIBLE_DEVICES=0", "MINE=1", "DDPRUN_CALLER=1", "DDPRUN_SECRET_FILE=/s"};
+TEST_CASE("passed variables: those of libraries, those that are asked for, and none of a launcher",
+          "[launcher][unit]") {
+  const Words here = {"PATH=/bin",
+                      "HOME=/root",
+                      "NCCL_DEBUG=INFO",
+                      "TORCHELASTIC_RUN_ID=x",
+                      "DDPRUN_AGENT_SOCKET=y",
+                      "CUDA_VISIBLE_DEVICES=0",
+                      "MINE=1",
+                      "DDPRUN_CALLER=1",
+                      "DDPRUN_SECRET_FILE=/s"};
   CHECK(passed_variables(here, {}) == Words{"PATH=/bin", "NCCL_DEBUG=INFO"});
   CHECK(passed_variables(here, {"MINE", "NCCL_DEBUG=WARN", "EMPTY="}) ==
         Words{"PATH=/bin", "MINE=1", "NCCL_DEBUG=WARN", "EMPTY="});

@@ -85,8 +85,9 @@ std::optional<launcher::HeadConfig> resolve_hosts(const HostOptions& options, co
   if (!has_list) {
     const bool chooses = !options.include.empty() || !options.exclude.empty();
     if (!chooses && options.exports.empty()) return std::nullopt;
-    throw UsageError(std::string(chooses ? "--include and --exclude choose" : "-x is for jobs on other hosts, and it takes") +
-                     (chooses ? " among the hosts of a list; give --hostfile FILE" : " --hosts or --hostfile"));
+    throw UsageError(
+        std::string(chooses ? "--include and --exclude choose" : "-x is for jobs on other hosts, and it takes") +
+        (chooses ? " among the hosts of a list; give --hostfile FILE" : " --hosts or --hostfile"));
   }
   if (!options.hosts.empty() && !options.hostfile.empty()) {
     throw UsageError("--hosts and --hostfile contradict each other; give one of them");
