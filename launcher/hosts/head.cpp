@@ -140,7 +140,7 @@ class Head {
 
   Link::Events events_of(std::size_t host) {
     return {.progressed = [this, host] { core_.progressed(host, Clock::now()); },
-            .frame = [this, host](Frame frame) { on_frame(host, frame); },
+            .frame = [this, host](const Frame& frame) { on_frame(host, frame); },
             .refused =
                 [this, host](const std::string& why) {
                   carry_out(core_.failed(host, why, Clock::now()));

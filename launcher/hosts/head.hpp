@@ -19,7 +19,7 @@ namespace ddp::launcher {
 struct HeadConfig {
   std::vector<Host> hosts;         // in the order of their node ranks
   std::vector<std::string> agent;  // words of the launch agent
-  JobHeader header;                // of every host; the head fills in the places
+  JobHeader header;                // goes to every host; the head fills in the places
   std::string master_addr = {};    // as the user gave it; empty: the first host's own
   std::uint16_t master_port = 0;   // 0: a free one of the first host's
 };

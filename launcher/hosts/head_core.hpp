@@ -6,8 +6,8 @@
 //         └────────── the link ends, or says that it cannot ────────────▶ lost
 //
 // No host begins before all are ready, so that a host which cannot be reached costs no other a line. A host that is
-// lost later ends the job: the others get SIGTERM, and their workers --shutdown-timeout. The job's exit code is that of
-// the first node, which coordinates, if it has one of its own.
+// lost later ends the job: the others get SIGTERM, and their workers --shutdown-timeout. The job's exit code is the
+// first node's, which coordinates, if that is not 0, else the first one that is not.
 //
 // It touches nothing: the time and an event go in, actions come out.
 #pragma once
@@ -105,7 +105,7 @@ class HeadCore {
   bool has_told_ = false;  // whom the job waits for
   bool has_started_ = false;
   bool was_lost_ = false;  // a host was
-  int stop_signal_ = 0;    // of the user; 0: none
+  int stop_signal_ = 0;    // the first one that came here; 0: none
   enum class Patience { Endless, UntilCut, UntilKill, Over } patience_ = Patience::Endless;
   Time patience_ends_;
   bool has_ended_ = false;

@@ -24,7 +24,7 @@ class HostConsole {
   bool may_take() const;
   void take(std::size_t host, Stream stream, std::string_view bytes);
   void end(std::size_t host);
-  void say(const std::string& line);  // of ddprun's own
+  void say(const std::string& line);  // writes a line as ddprun
 
   // The descriptors that poll() reports when flush() can go on; -1: nothing waits.
   int waiting_out() const { return waiting(out_); }

@@ -20,7 +20,7 @@ namespace ddp::launcher {
 struct Host {
   std::string name;                     // a name or a numeric address, without brackets
   std::string user = {};                // empty: as whom ssh connects by default
-  std::optional<std::uint16_t> port{};  // of its sshd
+  std::optional<std::uint16_t> port{};  // where its sshd listens
   std::optional<int> slots{};           // number of workers
   std::vector<int> chosen_slots = {};   // numbers of GPUs, where --include or --exclude names some; empty: all
 };

@@ -22,7 +22,7 @@ struct HostPlace {
   int node_rank = 0;
   std::string master_addr = {};
   std::uint16_t master_port = 0;
-  std::string id = {};                            // of the job
+  std::string id = {};                            // the job's
   std::optional<rendezvous::Secret> secret = {};  // which all nodes have
   std::optional<int> workers = {};                // slots of this host
   std::string gpus = {};                          // its chosen slots; empty: all
@@ -35,7 +35,7 @@ struct JobHeader {
   std::string folder = {};
   std::string called_as = {};   // argv[0]
   std::string own_folder = {};  // where ddprun lies on the head: programs beside it are found there
-  std::string python = {};      // of the environment that ddprun was called in
+  std::string python = {};      // interpreter of the environment that ddprun was called in
   std::chrono::seconds shutdown_timeout{30};
 };
 

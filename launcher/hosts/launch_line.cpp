@@ -137,7 +137,7 @@ std::vector<std::string> launch_command(const std::vector<std::string>& agent, c
   std::vector<std::string> command;
   for (const std::string& word : agent) command.push_back(replaced(replaced(word, "{host}", place), "{port}", port));
   if (is_ssh(agent[0])) {
-    // Of an option that is given twice, ssh takes the first: the user's.
+    // ssh takes the first of two values for an option: the user's.
     for (const char* setting : {"BatchMode=yes", "ServerAliveInterval=5", "ServerAliveCountMax=3"}) {
       command.insert(command.end(), {"-o", setting});
     }

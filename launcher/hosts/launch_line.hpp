@@ -18,7 +18,7 @@ inline constexpr char kOnHost[] = "--on-host";
 // What has to lie in the cache of a host.
 struct Build {
   std::string id;        // hexadecimal
-  std::size_t size = 0;  // of the program, in bytes
+  std::size_t size = 0;  // the program's size in bytes
 };
 
 // Returns the build of this program. Throws rendezvous::Error if it has no id.

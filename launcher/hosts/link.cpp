@@ -132,13 +132,13 @@ void Link::take_greeting() {
 
 void Link::take_frames() {
   while (!is_wrong_) {
-    auto next = frames_.next();
+    const auto next = frames_.next();
     if (std::holds_alternative<NeedMore>(next)) return;
     if (const auto* wrong = std::get_if<Malformed>(&next)) {
       is_wrong_ = true;
       return events_.refused("it sends " + wrong->why);
     }
-    events_.frame(std::move(std::get<Frame>(next)));
+    events_.frame(std::get<Frame>(next));
   }
 }
 

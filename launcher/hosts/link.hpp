@@ -23,7 +23,7 @@ class Link {
   // What comes from the host.
   struct Events {
     std::function<void()> progressed;  // it has greeted, or takes more of the program
-    std::function<void(Frame)> frame;
+    std::function<void(const Frame&)> frame;
     std::function<void(const std::string& why)> refused;  // it cannot go on, or what it sends is wrong
   };
 

@@ -337,7 +337,7 @@ class OnHost {
   const Descriptor& signals_;
   OnHostCore core_;
   bool has_head_ = true;
-  Clock::time_point last_word_ = Clock::now();  // of the head
+  Clock::time_point last_word_ = Clock::now();  // when the head's newest frame came
   std::optional<int> code_;
 };
 
