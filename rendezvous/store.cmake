@@ -15,6 +15,7 @@ add_library(ddprun_store STATIC
   net/name_lookup.cpp
   net/numeric_address.cpp
   net/own_address.cpp
+  net/reachable.cpp
   net/peer_user.cpp
   net/silence.cpp
   net/socket_process.cpp

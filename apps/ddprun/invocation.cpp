@@ -62,6 +62,18 @@ Invocation read_invocation(const std::string& called_as) {
   return invocation;
 }
 
+Invocation invocation_of(const launcher::JobHeader& header) {
+  Invocation invocation;
+  if (fs::path(header.called_as).filename() == "torchrun") {
+    invocation.compatibility = launcher::CompatibilityMode::Torchrun;
+  }
+  invocation.own_folder = header.own_folder;
+  invocation.file = header.called_as;
+  if (access(header.python.c_str(), X_OK) == 0) invocation.python = header.python;
+  invocation.place = header.place;
+  return invocation;
+}
+
 void end_with(const Caller& caller) {
   prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (getppid() != caller.pid) raise(SIGTERM);  // it died before

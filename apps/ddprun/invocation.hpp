@@ -8,6 +8,7 @@
 #include <string>
 
 #include "launcher/config/compatibility_mode.hpp"
+#include "launcher/hosts/job_header.hpp"
 
 namespace ddp::apps {
 
@@ -25,9 +26,13 @@ struct Invocation {
   // torchrun runs the Python it was installed for, so a link in its place stands for that one.
   std::string python;
   std::optional<Caller> caller;
+  std::optional<launcher::HostPlace> place;  // that the head has given to this host, see launcher/hosts
 
   const char* name() const { return compatibility == launcher::CompatibilityMode::Torchrun ? "torchrun" : "ddprun"; }
 };
+
+// Returns how the head was called, for the part of its job that runs on this host.
+Invocation invocation_of(const launcher::JobHeader& header);
 
 // Returns how this process was called; `called_as` is argv[0].
 Invocation read_invocation(const std::string& called_as);

@@ -26,6 +26,9 @@
 #include "launcher/config/program.hpp"
 #include "launcher/coordination/farewell.hpp"
 #include "launcher/diagnosis/stack_helper.hpp"
+#include "launcher/hosts/head.hpp"
+#include "launcher/hosts/launch_line.hpp"
+#include "launcher/hosts/on_host.hpp"
 #include "launcher/process/guardian.hpp"
 #include "launcher/process/limits.hpp"
 #include "launcher/report/error_file.hpp"
@@ -126,6 +129,9 @@ int start(const Invocation& invocation, const std::vector<std::string>& argument
       return 0;
     }
     if (const auto* on_all = std::get_if<ddp::apps::StartOnAll>(&options)) return start_on_all(*on_all);
+    if (const auto* on_hosts = std::get_if<ddp::apps::StartOnHosts>(&options)) {
+      return failure_code(invocation, ddp::launcher::run_head(on_hosts->head));
+    }
     return failure_code(invocation, run(std::get<ddp::apps::Launch>(options)));
   } catch (const ddp::apps::SyntaxError& error) {
     return wrong_usage(invocation, error.what());
@@ -144,6 +150,11 @@ int main(int argc, char** argv) {
   try {
     if (argc > 0 && std::string_view(argv[0]) == ddp::launcher::kStackHelperName) {
       return ddp::launcher::run_stack_helper({argv + 1, argv + argc});
+    }
+    if (argc == 2 && std::string_view(argv[1]) == ddp::launcher::kOnHost) {
+      return ddp::launcher::run_on_host([](const ddp::launcher::JobHeader& header) {
+        return start(ddp::apps::invocation_of(header), header.arguments);
+      });
     }
     return start(ddp::apps::read_invocation(argc > 0 ? argv[0] : "ddprun"), {argv + 1, argv + argc});
   } catch (const std::exception& error) {

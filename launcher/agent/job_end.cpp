@@ -39,6 +39,7 @@ void log_failure(const LaunchConfig& config, const WorkerFailure& cause, const s
     report += "\n  what the others did, before they were stopped:" + indented_stacks(stacks);
     details.json("stacks", stacks_json(stacks));
   }
+  if (config.is_told_elsewhere) return log.info("job_failed", report, cause.rank);
   log.error("job_failed", report, cause.rank, details);
 }
 
@@ -46,7 +47,7 @@ void log_end(const LaunchConfig& config, const Leave& end, const std::vector<Wor
   const Directive& why = end.directive;
   if (why.cause) {
     log_failure(config, *why.cause, why.failures, stacks, log);
-  } else if (end.exit_code != 0) {
+  } else if (end.exit_code != 0 && !config.is_told_elsewhere) {
     log.error("job_stopped", config.program.name + " stopped: " + why.reason);
   } else {
     log.info("job_succeeded", why.reason);
@@ -138,7 +139,8 @@ void report_job_end(const LaunchConfig& config, const Leave& end, const LastRoun
                     const std::vector<WorkerStacks>& stacks, IssueReport::Node node, NodeOutput& out) {
   log_end(config, end, stacks, out.log);
   write_parents_file(config, end, out.log);
-  if (config.compatibility == CompatibilityMode::Torchrun) write_as_torchrun(config, end, last_round.error_files, out);
+  const bool is_torchrun = config.compatibility == CompatibilityMode::Torchrun;
+  if (is_torchrun && !config.is_told_elsewhere) write_as_torchrun(config, end, last_round.error_files, out);
   write_report_file(config, end, last_round, out);
   write_issue_report(config, end, stacks, std::move(node), out);
   const Directive& why = end.directive;

@@ -83,7 +83,9 @@ struct LaunchConfig {
   bool workers_share_store = true;  // false: rank 0 hosts one for the workers (TORCH_DISABLE_SHARE_RDZV_TCP_STORE)
   RendezvousTimeouts timeouts;
   std::string secret = "auto";                      // --secret: what the nodes of a job prove to each other
-  std::optional<rendezvous::Secret> agreed_secret;  // where secret is auto, and one mpirun has started all nodes
+  std::optional<rendezvous::Secret> agreed_secret;  // where secret is auto, and one program has started all nodes
+  bool agreed_secret_first = false;                 // before the files that auto looks for
+  bool is_told_elsewhere = false;                   // another node says on the same console how the job has ended
   bool any_user = false;                            // the job's port is for all users of this machine
 
   std::optional<std::string> gpus;  // --gpus, as for CUDA_VISIBLE_DEVICES

@@ -54,12 +54,13 @@ FoundMembership find_membership(const LaunchConfig& config) {
   const std::string& secret = config.secret;
   if (secret == "none") return {Membership(), "none (--secret none)"};
   if (secret != "auto") return from_file(secret.starts_with("file:") ? secret.substr(5) : secret, "--secret");
+  const FoundMembership agreed = {Membership(config.agreed_secret, "the starter of all nodes"),
+                                  "a secret that the starter of all nodes has"};
+  if (config.agreed_secret && config.agreed_secret_first) return agreed;
   const std::string file = variable(rendezvous::contract::kSecretFile);
   if (!file.empty()) return from_file(file, rendezvous::contract::kSecretFile);
   if (is_there(kMountedSecret)) return from_file(kMountedSecret, kMountedSecret);
-  if (config.agreed_secret) {
-    return {Membership(config.agreed_secret, "the starter of all nodes"), "a secret that the starter of all nodes has"};
-  }
+  if (config.agreed_secret) return agreed;
   if (rendezvous::slurm_step(variable("SLURM_JOB_ID"), variable("SLURM_STEP_ID"))) return from_munge();
   return {Membership(), std::string("none: there is neither ") + rendezvous::contract::kSecretFile + " nor " +
                             kMountedSecret + ", and this is no step of Slurm"};

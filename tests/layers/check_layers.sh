@@ -61,6 +61,7 @@ only launcher trace          text
 only launcher page           local text
 only launcher diagnosis      process output stacks text
 only launcher coordination   config
+only launcher hosts          config process output text
 only launcher agent          config process preload output report placement text local stacks diagnosis coordination trace page
 
 only collectives gloo

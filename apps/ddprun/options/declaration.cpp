@@ -69,6 +69,14 @@ Declaration::Declared Declaration::flag(const std::string& name, bool& target, c
       });
 }
 
+Declaration::Declared Declaration::values(const std::string& name, std::vector<std::string>& target,
+                                          const std::string& metavar, const std::string& help, char letter) {
+  return add({.name = name, .letter = letter, .help = help, .metavar = metavar}, [&target](const std::string& text) {
+    target.push_back(text);
+    return true;
+  });
+}
+
 Declaration::Declared Declaration::flag_with_value(const std::string& name, std::string& target,
                                                    const std::string& bare_value, const std::string& metavar,
                                                    const std::string& help) {

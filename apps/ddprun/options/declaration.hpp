@@ -53,6 +53,10 @@ class Declaration {
                [&target](const std::string& text) { return assign(text, target); });
   }
 
+  // Declares an option that may be given several times.
+  Declared values(const std::string& name, std::vector<std::string>& target, const std::string& metavar,
+                  const std::string& help, char letter = 0);
+
   // Declares an option without a value.
   Declared flag(const std::string& name, bool& target, const std::string& help, char letter = 0);
 
@@ -63,7 +67,8 @@ class Declaration {
   const Options& options() const { return options_; }
 
   // Fills the targets from words such as --name=value and --name, with full names, and for options without a word from
-  // their variables. If an option is given twice the last one counts, as in Python. Throws SyntaxError.
+  // their variables. If an option is given twice the last one counts, as in Python, except
+  // for values(). Throws SyntaxError.
   void parse(const std::vector<std::string>& words);
 
  private:

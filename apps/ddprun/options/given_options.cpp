@@ -273,6 +273,43 @@ void declare(Declaration& d, GivenOptions& given) {
          "as sudo starts as another user.")
       .ddprun_only();
 
+  d.group("Many hosts");
+  d.value(
+       "hosts", given.hosts.hosts, "HOST[:N],...",
+       "Start the job on these hosts, by ssh, with N workers each; ddprun itself comes along. Each host is a node, the "
+       "first is node rank 0. Without N, --nproc-per-node counts. localhost and this machine's name need no ssh. "
+       "Output, reports and the exit code come back here; when this ddprun ends or is killed, so does the job on all "
+       "hosts.",
+       'H')
+      .variable("")
+      .ddprun_only();
+  d.value("hostfile", given.hosts.hostfile, "FILE",
+          "As --hosts, with the hosts of a file: a line each, HOST slots=N, as Open MPI, DeepSpeed and accelerate read "
+          "them. USER@HOST, HOST:N, port=PORT and comments (#) are read too. --nproc-per-node counts before slots.")
+      .variable("")
+      .ddprun_only();
+  d.value("include", given.hosts.include, "HOST[:SLOTS]@...",
+          "Of the list, use these hosts only, and of a host these slots (GPUs) only: a@b:0,2.")
+      .variable("")
+      .ddprun_only();
+  d.value("exclude", given.hosts.exclude, "HOST[:SLOTS]@...", "Of the list, leave out these hosts, or these slots.")
+      .variable("")
+      .ddprun_only();
+  d.values("export", given.hosts.exports, "NAME[=VALUE]",
+           "Give the job on the hosts this variable too. May be given several times. Without it they get PATH, "
+           "LD_LIBRARY_PATH, VIRTUAL_ENV, LOGLEVEL, and those that begin with CONDA_, PYTHON, PYTORCH_, TORCH_, PET_, "
+           "DDP_, NCCL_, GLOO_, UCX_, FI_, OMP_, MKL_, KMP_ or HF_.",
+           'x')
+      .variable("")
+      .ddprun_only();
+  d.value(
+       "launch-agent", given.hosts.launch_agent, "COMMAND",
+       "What starts a command on a host, instead of ssh: it is run with the host and a line for a shell there as its "
+       "last two words, and passes on stdin, stdout and stderr. {host} in COMMAND stands for the host: \"kubectl exec "
+       "-i {host} -- sh -c\", \"srun -N1 -n1 -w {host} sh -c\".")
+      .variable("DDPRUN_LAUNCH_AGENT")
+      .ddprun_only();
+
   d.group("ddprun itself");
   d.value("log-level", given.log_level, "debug|info|warning|error", "Lowest level of ddprun's own messages to show.")
       .variable("LOGLEVEL")

@@ -8,6 +8,7 @@
 
 #include "apps/ddprun/options/declaration.hpp"
 #include "apps/ddprun/options/log_options.hpp"
+#include "apps/ddprun/options/nodes/host_options.hpp"
 #include "apps/ddprun/options/nodes/node_options.hpp"
 #include "apps/ddprun/options/page_options.hpp"
 
@@ -49,6 +50,7 @@ struct GivenOptions {
   PageOptions page;
   std::string signals = kDefaultSignals;
 
+  HostOptions hosts;
   NodeOptions nodes;
   bool print_environment = false;
   std::string secret = "auto";

@@ -329,6 +329,32 @@ StartOnAll start_on_all(const FromPlatform& platform, const std::vector<std::str
   return start;
 }
 
+StartOnHosts start_on_hosts(launcher::HeadConfig head, const GivenOptions& given, const Arguments& split,
+                            const std::vector<std::string>& arguments, const Invocation& invocation) {
+  if (!split.program) throw SyntaxError("no program given: nothing to run");
+  if (!given.stdin_reader.empty() && given.stdin_reader != "none") {
+    throw UsageError("--stdin " + given.stdin_reader + ": workers on other hosts have no stdin; leave it out");
+  }
+  const auto chooses_slots = [](const launcher::Host& host) { return !host.chosen_slots.empty(); };
+  if (given.gpus && std::any_of(head.hosts.begin(), head.hosts.end(), chooses_slots)) {
+    throw UsageError("--gpus and slots in --include or --exclude contradict each other; give one of them");
+  }
+  head.header.arguments = arguments;
+  head.header.called_as = invocation.name();
+  head.header.own_folder = invocation.own_folder;
+  head.header.python = invocation.python;
+  head.header.shutdown_timeout = std::chrono::seconds(given.shutdown_timeout);
+  return {std::move(head)};
+}
+
+// Puts what the head says of this host where the user's options are. It has checked that they say nothing else.
+FromPlatform take_place(const launcher::HostPlace& place, GivenOptions& given) {
+  fill_from_head(given.nodes, place);
+  if (place.workers) given.nproc_per_node = std::to_string(*place.workers);
+  if (!place.gpus.empty()) given.gpus = place.gpus;
+  return {.secret = place.secret};
+}
+
 }  // namespace
 
 ParsedOptions parse_options(const std::vector<std::string>& arguments, const Invocation& invocation) {
@@ -354,7 +380,13 @@ ParsedOptions parse_options(const std::vector<std::string>& arguments, const Inv
   // Ask the platform for what nobody has said.
   const launcher::Surroundings here = launcher::own_surroundings();
   if (given.print_environment) return JustPrint{environment_page(given.nodes, given.nproc_per_node, here)};
-  const FromPlatform platform = fill_from_platform(given.nodes, here);
+  if (!invocation.place) {
+    if (const auto head = resolve_hosts(given.hosts, given.nodes, given.nproc_per_node)) {
+      return start_on_hosts(*head, given, split, arguments, invocation);
+    }
+  }
+  const FromPlatform platform =
+      invocation.place ? take_place(*invocation.place, given) : fill_from_platform(given.nodes, here);
   if (given.print_bindings) return JustPrint{launcher::bindings_table(to_config(given, platform, places).bindings)};
   if (!split.program) throw SyntaxError("no program given: nothing to run");
   if (!platform.start_on_all.empty()) return start_on_all(platform, arguments, invocation);
@@ -370,6 +402,8 @@ ParsedOptions parse_options(const std::vector<std::string>& arguments, const Inv
   launch.config = to_config(given, platform, places);
   warn_of_few_cpus(launch.config.workers);
   launch.config.compatibility = invocation.compatibility;
+  launch.config.agreed_secret_first = invocation.place.has_value();
+  launch.config.is_told_elsewhere = invocation.place && invocation.place->node_rank != 0;
   launch.config.launcher_pid = getpid();
 
   // Find the program and complete its arguments.

@@ -8,6 +8,7 @@
 
 #include "apps/ddprun/invocation.hpp"
 #include "launcher/config/launch_config.hpp"
+#include "launcher/hosts/head.hpp"
 #include "launcher/output/log.hpp"
 
 namespace ddp::apps {
@@ -27,7 +28,12 @@ struct StartOnAll {
   std::vector<std::string> command;
 };
 
-using ParsedOptions = std::variant<Launch, JustPrint, StartOnAll>;
+// The job runs on a list of hosts, and this ddprun is its head.
+struct StartOnHosts {
+  launcher::HeadConfig head;
+};
+
+using ParsedOptions = std::variant<Launch, JustPrint, StartOnAll, StartOnHosts>;
 
 // Parses argv without its first word. Throws UsageError or launcher::ProgramError; nothing has been started then.
 ParsedOptions parse_options(const std::vector<std::string>& arguments, const Invocation& invocation);

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "launcher/hosts/head_core.hpp"
+
+#include <algorithm>
+#include <csignal>
+
+#include "rendezvous/base/text.hpp"
+
+namespace ddp::launcher {
+namespace {
+
+void append(HeadCore::Actions& to, HeadCore::Actions more) {
+  for (HeadAction& action : more) to.push_back(std::move(action));
+}
+
+}  // namespace
+
+HeadCore::HeadCore(Settings settings, Time now) : settings_(std::move(settings)), began_(now), patience_ends_(now) {
+  for (const HostInfo& info : settings_.hosts) hosts_.push_back({.info = info, .last_progress = now});
+}
+
+HeadCore::Actions HeadCore::ready(std::size_t host, const Hello& hello, Time now) {
+  OfHost& one = hosts_[host];
+  if (one.state != State::Connecting) return {};  // it greets twice: nothing follows from that
+  one.state = State::Ready;
+  one.hello = hello;
+  one.last_progress = now;
+  if (stop_signal_ != 0 || was_lost_ || !all_are(State::Ready)) return {};
+  return start();
+}
+
+void HeadCore::progressed(std::size_t host, Time now) { hosts_[host].last_progress = now; }
+
+HeadCore::Actions HeadCore::exited(std::size_t host, int code, Time now) {
+  OfHost& one = hosts_[host];
+  if (one.state != State::Running) return {};
+  one.state = State::Ended;
+  one.code = code;
+  // The agents tell each other that the job has failed, and each ends its own workers.
+  if (code != 0) stop_within(settings_.shutdown_timeout + kBeyondTimeout, now);
+  return {};
+}
+
+HeadCore::Actions HeadCore::failed(std::size_t host, const std::string& how, Time now) {
+  const State state = hosts_[host].state;
+  // A host whose connection was closed here says so.
+  const bool is_given_up = !has_started_ && (was_lost_ || stop_signal_ != 0);
+  return is_given_up || state == State::Ended || state == State::Lost ? Actions{} : lose(host, how, now);
+}
+
+HeadCore::Actions HeadCore::link_ended(std::size_t host, const std::string& how, Time now) {
+  OfHost& one = hosts_[host];
+  one.has_link = false;
+  Actions actions;
+  const bool is_expected = one.state == State::Ended || one.state == State::Lost ||
+                           (!has_started_ && (stop_signal_ != 0 || was_lost_)) || patience_ == Patience::UntilKill ||
+                           patience_ == Patience::Over;
+  if (!is_expected) actions = lose(host, how, now);
+  append(actions, end_if_over());
+  return actions;
+}
+
+HeadCore::Actions HeadCore::signal(int number, Time now) {
+  if (number == SIGUSR1 || number == SIGUSR2) return has_started_ ? Actions{SignalHosts{number}} : Actions{};
+  const bool is_first = stop_signal_ == 0;
+  if (is_first) stop_signal_ = number;
+  if (!has_started_) {
+    patience_ = Patience::UntilKill;
+    patience_ends_ = now + (is_first ? kAfterCut : std::chrono::seconds(0));
+    return {CutLinks{}};
+  }
+  if (is_first) stop_within(settings_.shutdown_timeout + kBeyondTimeout, now);
+  // The second Ctrl-C kills the workers; their hosts' ddprun has no more to do.
+  if (!is_first && number == SIGINT) stop_within(kAfterCut, now);
+  return {SignalHosts{number}};
+}
+
+HeadCore::Actions HeadCore::tick(Time now) {
+  if (patience_ != Patience::Endless && now >= patience_ends_) return escalate(now);
+  return has_started_ ? Actions{} : look_at_connecting(now);
+}
+
+std::optional<HeadCore::Time> HeadCore::due() const {
+  if (has_ended_ || patience_ == Patience::Over) return std::nullopt;
+  if (patience_ != Patience::Endless) return patience_ends_;
+  if (has_started_) return std::nullopt;
+  std::optional<Time> soonest;
+  if (!has_told_) soonest = began_ + kTellAfter;
+  for (const OfHost& host : hosts_) {
+    if (host.state != State::Connecting) continue;
+    soonest = std::min(soonest.value_or(Time::max()), host.last_progress + kReadyWithin);
+  }
+  return soonest;
+}
+
+bool HeadCore::all_are(State state) const {
+  return std::all_of(hosts_.begin(), hosts_.end(), [state](const OfHost& host) { return host.state == state; });
+}
+
+// Where the other nodes find the first. If that is this machine, the others know from where they were reached.
+std::string HeadCore::address() const {
+  if (!settings_.master_addr.empty()) return settings_.master_addr;
+  if (!hosts_[0].info.is_local) return hosts_[0].hello.address;
+  for (const OfHost& host : hosts_) {
+    if (!host.info.is_local && !host.hello.caller_address.empty()) return host.hello.caller_address;
+  }
+  return hosts_[0].hello.address;
+}
+
+HeadCore::Actions HeadCore::start() {
+  has_started_ = true;
+  for (OfHost& host : hosts_) host.state = State::Running;
+  return {StartAll{address(), settings_.master_port != 0 ? settings_.master_port : hosts_[0].hello.port}};
+}
+
+HeadCore::Actions HeadCore::lose(std::size_t host, const std::string& how, Time now) {
+  OfHost& one = hosts_[host];
+  one.state = State::Lost;
+  was_lost_ = true;
+  const std::string name = "host " + one.info.name;
+  if (!has_started_) {
+    patience_ = Patience::UntilKill;
+    patience_ends_ = now + kAfterCut;
+    return {SayLine{name + " cannot take part: " + how + "; nothing was started"}, CutLinks{}};
+  }
+  Actions actions = {SayLine{name + " is lost: " + how}};
+  if (all_are(State::Lost) || stop_signal_ != 0) return actions;
+  stop_within(settings_.shutdown_timeout + kBeyondTimeout, now);
+  actions.push_back(SignalHosts{SIGTERM});
+  return actions;
+}
+
+// Shortens the time that is left to the hosts.
+void HeadCore::stop_within(std::chrono::seconds time, Time now) {
+  if (patience_ == Patience::UntilKill || patience_ == Patience::Over) return;
+  const Time end = now + time;
+  if (patience_ == Patience::Endless || end < patience_ends_) patience_ends_ = end;
+  patience_ = Patience::UntilCut;
+}
+
+HeadCore::Actions HeadCore::escalate(Time now) {
+  if (patience_ == Patience::UntilCut) {
+    patience_ = Patience::UntilKill;
+    patience_ends_ = now + kAfterCut;
+    was_lost_ = true;
+    return {SayLine{"no end from " + names_of(State::Running) + ": closing the connections"}, CutLinks{}};
+  }
+  if (patience_ == Patience::UntilKill) {
+    patience_ = Patience::Over;
+    return {KillLinks{}};
+  }
+  return {};
+}
+
+HeadCore::Actions HeadCore::look_at_connecting(Time now) {
+  Actions actions;
+  if (!has_told_ && now >= began_ + kTellAfter) {
+    has_told_ = true;
+    actions.push_back(SayLine{"waiting for " + names_of(State::Connecting)});
+  }
+  for (std::size_t i = 0; i < hosts_.size(); ++i) {
+    if (hosts_[i].state != State::Connecting || now < hosts_[i].last_progress + kReadyWithin) continue;
+    append(actions, lose(i, "no answer in " + rendezvous::to_string(kReadyWithin), now));
+    break;  // which ends the job
+  }
+  return actions;
+}
+
+HeadCore::Actions HeadCore::end_if_over() {
+  const bool is_over = std::none_of(hosts_.begin(), hosts_.end(), [](const OfHost& host) { return host.has_link; });
+  if (!is_over || has_ended_) return {};
+  has_ended_ = true;
+  return {EndHead{exit_code()}};
+}
+
+int HeadCore::exit_code() const {
+  for (const OfHost& host : hosts_) {  // the first is the first node, which coordinates
+    if (host.code.value_or(0) != 0) return *host.code;
+  }
+  if (stop_signal_ != 0 && (!has_started_ || !all_are(State::Ended))) return 128 + stop_signal_;
+  return was_lost_ || !all_are(State::Ended) ? 1 : 0;
+}
+
+std::string HeadCore::names_of(State state) const {
+  std::vector<std::string> names;
+  for (const OfHost& host : hosts_) {
+    if (host.state == state) names.push_back(host.info.name);
+  }
+  return (names.size() == 1 ? "host " : "hosts ") + rendezvous::list_of(names, 8);
+}
+
+}  // namespace ddp::launcher

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "launcher/hosts/launch_line.hpp"
+
+#include <elf.h>
+#include <link.h>
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "launcher/hosts/greeting.hpp"
+#include "rendezvous/base/error.hpp"
+
+namespace ddp::launcher {
+namespace {
+
+std::string hex_of(const unsigned char* bytes, std::size_t size) {
+  constexpr char kDigits[] = "0123456789abcdef";
+  std::string text;
+  for (std::size_t i = 0; i < size; ++i) text.append({kDigits[bytes[i] >> 4], kDigits[bytes[i] & 15]});
+  return text;
+}
+
+std::size_t padded(std::size_t size) { return (size + 3) & ~std::size_t{3}; }
+
+// Looks through the notes of the first object, which is the program itself.
+int find_build_id(dl_phdr_info* object, std::size_t, void* id) {
+  for (int i = 0; i < object->dlpi_phnum; ++i) {
+    const ElfW(Phdr)& part = object->dlpi_phdr[i];
+    if (part.p_type != PT_NOTE) continue;
+    const auto* at = reinterpret_cast<const unsigned char*>(object->dlpi_addr + part.p_vaddr);
+    const auto* const end = at + part.p_memsz;
+    while (at + sizeof(ElfW(Nhdr)) <= end) {
+      ElfW(Nhdr) note;
+      std::memcpy(&note, at, sizeof note);
+      const unsigned char* const name = at + sizeof note;
+      const unsigned char* const content = name + padded(note.n_namesz);
+      if (note.n_type == NT_GNU_BUILD_ID && note.n_namesz == 4 && std::memcmp(name, "GNU", 4) == 0) {
+        *static_cast<std::string*>(id) = hex_of(content, note.n_descsz);
+        return 1;
+      }
+      at = content + padded(note.n_descsz);
+    }
+  }
+  return 1;
+}
+
+// The script for sh. It must have no single quote, which ends it; no '!' and no backslash, which csh and fish read
+// within quotes; and no newline. The greeting is put together, so that a shell that prints its commands does not greet.
+// The new program gets its name when it is whole, so that no host that shares the folder runs half of it.
+constexpr char kScript[] =
+    R"sh(umask 077; c="$HOME/.cache"; d="$c/ddprun/@ID@"; p="$d/ddprun"; m=ddprun@host; )sh"
+    R"sh(no() { echo "$m/1: cannot $*"; exit 1; }; )sh"
+    R"sh(for x in "$HOME" "$c" "$c/ddprun" "$d"; do test -d "$x" || mkdir "$x" 2>/dev/null; )sh"
+    R"sh(test -O "$x" || no "use $x, which must be a folder of this user"; done; )sh"
+    R"sh(test -L "$c/ddprun" && no "use $c/ddprun, which is a link"; test -L "$d" && no "use $d, which is a link"; )sh"
+    R"sh(test -z "$(find "$c/ddprun" "$d" -prune -perm -002)" || no "use $d, in which every user may write"; )sh"
+    R"sh(if test -e "$p"; then :; else echo "$m/1: send"; )sh"
+    R"sh(t=$(mktemp "$d/new.XXXXXX") || no "write in $d"; head -c @SIZE@ >"$t"; )sh"
+    R"sh(test "$(wc -c <"$t")" -eq @SIZE@ || { rm -f "$t"; no "write all of the program to $d"; }; )sh"
+    R"sh(chmod 700 "$t" && mv -f "$t" "$p" || no "write $p"; fi; )sh"
+    R"sh(test -L "$p" && no "run $p, which is a link"; test -f "$p" && test -O "$p" || no "run $p, which must belong to this user"; )sh"
+    R"sh(exec "$p" @ON_HOST@)sh";
+
+std::string replaced(std::string text, const std::string& what, const std::string& by) {
+  for (std::size_t at = 0; (at = text.find(what, at)) != std::string::npos; at += by.size()) {
+    text.replace(at, what.size(), by);
+  }
+  return text;
+}
+
+bool is_ssh(const std::string& program) { return program.substr(program.rfind('/') + 1) == "ssh"; }
+
+bool has(const std::vector<std::string>& words, const char* what) {
+  for (const std::string& word : words) {
+    if (word.find(what) != std::string::npos) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+Build own_build() {
+  Build build;
+  dl_iterate_phdr(find_build_id, &build.id);
+  if (build.id.empty()) {
+    throw rendezvous::Error(rendezvous::ErrorCode::System,
+                            "this ddprun was linked without a build id (--build-id), by which hosts know it; start "
+                            "ddprun on each host");
+  }
+  struct stat status = {};
+  if (stat("/proc/self/exe", &status) != 0) {
+    throw rendezvous::Error(rendezvous::ErrorCode::System, std::string("/proc/self/exe: ") + strerror(errno));
+  }
+  build.size = static_cast<std::size_t>(status.st_size);
+  return build;
+}
+
+std::string launch_line(const Build& build) {
+  std::string script = replaced(kScript, "@ID@", build.id);
+  script = replaced(script, "@SIZE@", std::to_string(build.size));
+  return "exec sh -c '" + replaced(script, "@ON_HOST@", kOnHost) + "'";
+}
+
+std::vector<std::string> split_agent(const std::string& text) {
+  std::vector<std::string> words;
+  std::string word;
+  bool is_word = false;
+  char quote = 0;
+  for (const char c : text) {
+    const bool is_blank = c == ' ' || c == '\t';
+    if (quote != 0 && c == quote) {
+      quote = 0;
+    } else if (quote == 0 && (c == '\'' || c == '"')) {
+      quote = c;
+      is_word = true;
+    } else if (quote == 0 && is_blank) {
+      if (is_word) words.push_back(word);
+      word.clear();
+      is_word = false;
+    } else {
+      word += c;
+      is_word = true;
+    }
+  }
+  if (quote != 0) rendezvous::invalid_argument("--launch-agent " + text + ": a quote is not closed");
+  if (is_word) words.push_back(word);
+  if (words.empty()) rendezvous::invalid_argument("--launch-agent names no program");
+  return words;
+}
+
+std::vector<std::string> launch_command(const std::vector<std::string>& agent, const Host& host,
+                                        const std::string& line) {
+  const std::string place = (host.user.empty() ? "" : host.user + "@") + host.name;
+  const std::string port = host.port ? std::to_string(*host.port) : "22";
+  const bool names_port = has(agent, "{port}");
+  std::vector<std::string> command;
+  for (const std::string& word : agent) command.push_back(replaced(replaced(word, "{host}", place), "{port}", port));
+  if (is_ssh(agent[0])) {
+    // ssh takes the first of two values for an option: the user's.
+    for (const char* setting : {"BatchMode=yes", "ServerAliveInterval=5", "ServerAliveCountMax=3"}) {
+      command.insert(command.end(), {"-o", setting});
+    }
+    command.push_back("-T");
+    if (host.port && !names_port) command.insert(command.end(), {"-p", port});
+  } else if (host.port && !names_port) {
+    rendezvous::invalid_argument("the hostfile gives a port for " + host.name + ", and --launch-agent has no {port}");
+  }
+  if (!has(agent, "{host}")) command.push_back(place);
+  command.push_back(line);
+  return command;
+}
+
+}  // namespace ddp::launcher

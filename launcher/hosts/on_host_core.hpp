@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Decides what the ddprun on a host does about its job. Its stdin is its lifeline: ssh leaves what it has started alive
+// when it is killed and when the head loses its power, so that end of file, and silence, are the end of the job.
+//
+//     a signal of the head's                   to the job
+//     end of file, or no beat for 6 s          SIGTERM to the job, which gives its workers --shutdown-timeout
+//     the job still runs 3 s after that        SIGKILL to the job
+//     the job has ended                        its exit code to the head
+//
+// It touches nothing: the time and an event go in, actions come out.
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace ddp::launcher {
+
+struct SignalJob {
+  int signal;
+  std::string why;  // for stderr; empty: the head has asked for it
+};
+struct ReportExit {
+  int code;
+};
+using OnHostAction = std::variant<SignalJob, ReportExit>;
+
+class OnHostCore {
+ public:
+  using Time = std::chrono::steady_clock::time_point;
+  using Actions = std::vector<OnHostAction>;
+
+  static constexpr std::chrono::seconds kSilence{6};
+  static constexpr std::chrono::seconds kBeyondTimeout{3};  // for what ddprun itself needs after --shutdown-timeout
+
+  OnHostCore(std::chrono::seconds shutdown_timeout, Time now) : shutdown_timeout_(shutdown_timeout), last_beat_(now) {}
+
+  void beat(Time now) { last_beat_ = now; }
+  Actions signal(int number, Time now);
+  Actions lifeline_ended(const std::string& how, Time now);
+  Actions job_ended(int code);
+  Actions tick(Time now);
+  // Returns when tick() has something to do.
+  std::optional<Time> due() const;
+
+ private:
+  std::chrono::seconds shutdown_timeout_;
+  Time last_beat_;
+  std::optional<Time> kill_at_;  // once the lifeline has ended
+  bool was_stopped_ = false;     // by a signal of the head's
+  bool is_over_ = false;
+};
+
+}  // namespace ddp::launcher

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The variables of the head's environment that the job on each host gets.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace ddp::launcher {
+
+// Returns "NAME=value" for each variable of `environment` ("NAME=value" too) that belongs to programs and libraries of
+// a job, and for those of `wanted`: "NAME" takes it from the environment, "NAME=value" sets it. Throws
+// rendezvous::Error if one of them is not there, or is no name.
+std::vector<std::string> passed_variables(const std::vector<std::string>& environment,
+                                          const std::vector<std::string>& wanted);
+
+}  // namespace ddp::launcher

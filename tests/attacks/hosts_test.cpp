@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What a host of --hosts, its login shell, or another user who was there before can do to the head, and what the other
+// end of stdin can do to a host.
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <filesystem>
+
+#include "launcher/hosts/frame.hpp"
+#include "launcher/hosts/greeting.hpp"
+#include "launcher/hosts/job_header.hpp"
+#include "tests/support/hosts.hpp"
+#include "tests/support/other_user.hpp"
+#include "tests/support/process.hpp"
+
+using namespace ddp::testing;
+using namespace ddp::launcher;
+using Catch::Matchers::Contains;
+
+namespace {
+
+std::string on_host(const std::string& stdin_text) {
+  Process::Options options;
+  options.stdin_text = stdin_text;
+  Process host({DDPRUN_BINARY, "--on-host"}, options);
+  const Result result = host.wait();
+  CHECK(result.code == 1);
+  CHECK(host.all_gone());
+  return result.err;
+}
+
+Result head(const std::string& host, const std::map<std::string, std::string>& environment) {
+  Process::Options options;
+  options.environment = environment;
+  Process process({DDPRUN_BINARY, "--hosts=" + host, "--launch-agent=" FAKE_SSH, FAKE_WORKER_BINARY, "say=started"},
+                  options);
+  const Result result = process.wait();
+  CAPTURE(result.err);
+  CHECK(result.code == 1);
+  CHECK_THAT(result.out, !Contains("started"));
+  CHECK(process.all_gone());
+  return result;
+}
+
+// Runs a head whose host is this shell script.
+std::string head_of(const std::string& script) { return head("rude", {{"FAKE_SSH_SAYS", script}}).err; }
+
+std::string with_home(const std::string& home) { return head("a", {{"HOME", home}}).err; }
+
+}  // namespace
+
+TEST_CASE("attack: a host takes nothing but one whole header from its stdin", "[attacks][integration]") {
+  CHECK_THAT(on_host("GET / HTTP/1.1\r\n\r\n"), Contains("a frame of the unknown kind 71"));
+  CHECK_THAT(on_host(std::string("H\xff\xff\xff\xff", 5)), Contains("a frame of 4294967295 bytes"));
+  CHECK_THAT(on_host(to_frame(FrameKind::Header, "nonsense")), Contains("on a host: a word of"));
+  CHECK_THAT(on_host(to_frame(FrameKind::Signal, "9")), Contains("another frame before the job's header"));
+  CHECK_THAT(on_host(""), Contains("its stdin ended before the header"));
+  JobHeader header;
+  header.arguments = {"true"};
+  header.folder = "/no/such/folder";
+  Process::Options options;
+  options.stdin_text = to_frame(FrameKind::Header, to_text(header));
+  const Result result = run({DDPRUN_BINARY, "--on-host"}, options);
+  CHECK(result.code == 1);
+}
+
+TEST_CASE("attack: a host that sends what no host sends is named, and cannot write to the terminal",
+          "[attacks][integration]") {
+  const std::string ready = std::string("printf '") + kGreeting + "ready\\n";
+  CHECK_THAT(head_of(ready + "z'"), Contains("host rude cannot take part: it sends a frame of the unknown kind 122"));
+  CHECK_THAT(head_of(ready + "o\\377\\377\\377\\377'"), Contains("a frame of 4294967295 bytes"));
+  CHECK_THAT(head_of(ready + "x\\0\\0\\0\\0037\\0330'"), Contains("host rude cannot take part"));
+  CHECK_THAT(head_of(ready + "h\\0\\0\\0\\001x'"), Contains("a pair that is cut off"));
+  const std::string escapes = head_of(std::string("printf '") + kGreeting + "cannot \\033]0;owned\\a\\n'");
+  CHECK_THAT(escapes, Contains("host rude cannot take part: it cannot") && !Contains("\033"));
+  const std::string noise = head_of("printf 'a\\033[2Jb\\n' >&2; exit 9");
+  CHECK_THAT(noise, Contains("ended with exit code 9") && !Contains("\033"));
+  CHECK_THAT(head_of("head -c 20000000 /dev/zero"), Contains("ended with exit code 0"));
+  const std::string send = std::string("echo ") + "ddprun@host/1:\" send\";";
+  CHECK_THAT(head_of(send + send + "cat >/dev/null"), Contains("it asks for the program a second time"));
+}
+
+TEST_CASE("attack: a cache that is a link, or that all may write to, is not used", "[attacks][integration]") {
+  const TemporaryFolder home, elsewhere;
+  std::filesystem::create_directory(home / ".cache");
+  std::filesystem::create_directory_symlink(elsewhere.path(), home / ".cache/ddprun");
+  CHECK_THAT(with_home(home.path()), Contains("it cannot use") && Contains("which is a link"));
+  CHECK(std::filesystem::is_empty(elsewhere.path()) == false);  // the build's folder, and no program
+  CHECK(std::filesystem::is_empty(*std::filesystem::directory_iterator(elsewhere.path())));
+  std::filesystem::remove(home / ".cache/ddprun");
+  std::filesystem::create_directory(home / ".cache/ddprun");
+  REQUIRE(chmod((home / ".cache/ddprun").c_str(), 0777) == 0);
+  CHECK_THAT(with_home(home.path()), Contains("in which every user may write"));
+}
+
+TEST_CASE("attack: a program or a cache of another user is not used", "[attacks][integration]") {
+  if (geteuid() != 0) skip("only root can make files of another user");
+  const TemporaryFolder home;
+  std::filesystem::create_directory(home / ".cache");
+  std::filesystem::create_directory(home / ".cache/ddprun");
+  REQUIRE(chown((home / ".cache/ddprun").c_str(), kOtherUser, kOtherUser) == 0);
+  CHECK_THAT(with_home(home.path()), Contains("which must be a folder of this user"));
+}

@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// ddprun --hosts: one command for many hosts. The hosts are this machine, behind a stand-in for ssh; the last case has
+// hosts of their own with a real sshd.
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <filesystem>
+
+#include "tests/integration/ddprun.hpp"
+#include "tests/support/hosts.hpp"
+#include "tests/support/process.hpp"
+
+using namespace ddp::testing;
+using Catch::Matchers::Contains;
+
+namespace {
+
+// A job on hosts whose home is a folder of the test's. The program is put there as the first job would, except for
+// those that show how it gets there.
+class HostsJob {
+ public:
+  enum class Program { IsThere, IsMissing };
+  explicit HostsJob(Program program = Program::IsThere) {
+    if (program == Program::IsThere) {
+      CHECK(run(command("a", {}, {"exit=0"}), options()).code == 0);
+    }
+  }
+
+  static Words command(const std::string& hosts, const Words& more, const Words& verbs) {
+    return ddprun(Words{"--hosts=" + hosts, "--launch-agent=" FAKE_SSH} + more, verbs);
+  }
+  Process::Options options(const std::map<std::string, std::string>& more = {}) const {
+    Process::Options options;
+    options.environment = more;
+    options.environment["HOME"] = home_.path();
+    return options;
+  }
+  const TemporaryFolder& home() const { return home_; }
+
+ private:
+  TemporaryFolder home_;
+};
+
+bool runs(const std::string& program) { return run({"sh", "-c", "command -v " + program}).code == 0; }
+
+// The launch agents of a head.
+std::vector<pid_t> agents_of(const Process& head) { return children_of(head.pid()); }
+
+}  // namespace
+
+TEST_CASE("hosts: one command runs a job on all hosts, here with what it has", "[launcher][integration]") {
+  const HostsJob job(HostsJob::Program::IsMissing);
+  const Words command = HostsJob::command("a:2,chatty:1", {"-x", "MINE=it's \"$HOME\" `x`", "--role=r"},
+                                          {"place", "env=MINE", "env=NCCL_DEBUG", "env=TORCHELASTIC_RUN_ID", "meet",
+                                           "say=a  'b' \"c\" $d *", "shout=to stderr", "stdin"});
+  for (const char* shell : {"sh", "bash", "csh", "tcsh", "fish", "zsh"}) {
+    if (!runs(shell)) continue;
+    CAPTURE(shell);
+    Process head(command, job.options({{"FAKE_SSH_SHELL", shell}, {"NCCL_DEBUG", "INFO"}}));
+    const Result result = head.wait();
+    CAPTURE(result.out, result.err);
+    CHECK(result.code == 0);
+    CHECK(count(result.out, "met 3\n") == 3);
+    CHECK_THAT(result.out, Contains("a: rank 1 of 3, local 1 of 2, node 0 of 2") &&
+                               Contains("chatty: rank 2 of 3, local 0 of 1, node 1 of 2"));
+    CHECK(count(result.out, "it's \"$HOME\" `x`") == 3);
+    CHECK(count(result.out, "[NCCL_DEBUG=INFO]") == 3);
+    CHECK(count(result.out, "a  'b' \"c\" $d *") == 3);
+    CHECK_THAT(result.out, !Contains("Welcome") && !Contains("xxx") && !Contains("to stderr"));
+    CHECK(count(result.err, "to stderr\n") == 3);
+    CHECK_THAT(result.err, !Contains("may join this job"));
+    CHECK(head.all_gone());
+  }
+  // Sent once, whole, and for nobody else.
+  const auto cache = std::filesystem::path(job.home().path()) / ".cache/ddprun";
+  const auto builds = std::distance(std::filesystem::directory_iterator(cache), {});
+  CHECK(builds == 1);
+  const auto build = std::filesystem::directory_iterator(cache)->path();
+  CHECK(std::distance(std::filesystem::directory_iterator(build), {}) == 1);
+  struct stat status = {};
+  CHECK(stat((build / "ddprun").c_str(), &status) == 0);
+  CHECK((status.st_mode & 0777) == 0700);
+}
+
+TEST_CASE("hosts: a failure is reported once, and its exit code is the head's", "[launcher][integration]") {
+  const HostsJob job;
+  Process head(HostsJob::command("a:1,b:2", {}, {"meet", "2:exit=7", "wait"}), job.options());
+  const Result result = head.wait();
+  CAPTURE(result.out, result.err);
+  CHECK(result.code == 7);
+  CHECK(count(result.err, "failed: rank 2") == 1);
+  CHECK(count(result.err, "first failure") == 1);
+  CHECK(head.all_gone());
+}
+
+TEST_CASE("hosts: a host that cannot be reached is named, and no worker starts", "[launcher][integration]") {
+  const HostsJob job;
+  Process head(HostsJob::command("a,dead", {}, {"say=started"}), job.options());
+  const Result result = head.wait();
+  CAPTURE(result.out, result.err);
+  CHECK(result.code == 1);
+  CHECK_THAT(result.err, Contains("host dead cannot take part") && Contains("ended with exit code 255") &&
+                             Contains("No route to host") && Contains("nothing was started"));
+  CHECK_THAT(result.out, !Contains("started"));
+  CHECK(head.all_gone());
+
+  Process deaf(HostsJob::command("deaf", {}, {"say=started"}), job.options());
+  const Result end = deaf.wait();
+  CAPTURE(end.out, end.err);
+  CHECK(end.code == 1);
+  CHECK_THAT(end.err, Contains("its stdin ended before the header of a job (does the launch agent pass stdin on?)"));
+  CHECK(deaf.all_gone());
+}
+
+TEST_CASE("hosts: whatever is killed with SIGKILL, nothing is left on any host", "[launcher][integration]") {
+  const HostsJob job;
+  const Words command = HostsJob::command("a:2,b:2", {}, {"ready", "wait"});
+  SECTION("the head") {
+    Process head(command, job.options());
+    head.wait_for("ready", 4);
+    head.signal(SIGKILL);
+    CHECK(head.all_gone());
+  }
+  SECTION("one launch agent") {
+    Process head(command, job.options());
+    head.wait_for("ready", 4);
+    kill(agents_of(head).at(1), SIGKILL);
+    const Result result = head.wait();
+    CAPTURE(result.err);
+    CHECK(result.code != 0);
+    CHECK_THAT(result.err, Contains("is lost: ") && Contains("was killed by SIGKILL"));
+    CHECK(head.all_gone());
+  }
+  SECTION("all launch agents") {
+    Process head(command, job.options());
+    head.wait_for("ready", 4);
+    for (const pid_t agent : agents_of(head)) kill(agent, SIGKILL);
+    CHECK(head.wait().code == 1);
+    CHECK(head.all_gone());
+  }
+}
+
+TEST_CASE("hosts: a head that does not run for 6 s has lost its job", "[launcher][integration]") {
+  const HostsJob job;
+  Process head(HostsJob::command("a,b", {}, {"ready", "wait"}), job.options());
+  head.wait_for("ready", 2);
+  const std::vector<pid_t> agents = agents_of(head);
+  head.signal(SIGSTOP);
+  wait_until([&] {  // the head and the agents, which nobody reaps, are left
+    return head.left_over().size() == 1;
+  });
+  head.signal(SIGCONT);
+  CHECK(head.wait().code != 0);
+  CHECK(head.all_gone());
+}
+
+TEST_CASE("hosts: Ctrl-C once gives the workers time, twice kills them", "[launcher][integration]") {
+  const HostsJob job;
+  SECTION("once") {
+    Process head(HostsJob::command("a,b", {}, {"catch=INT", "ready", "wait"}), job.options());
+    head.wait_for("ready", 2);
+    head.signal(SIGINT);
+    const Result result = head.wait();
+    CAPTURE(result.out, result.err);
+    CHECK(result.code == 130);
+    CHECK(count(result.out, "got SIGINT") == 2);
+    CHECK(head.all_gone());
+  }
+  SECTION("twice") {
+    Process head(HostsJob::command("a,b", {}, {"note=INT", "ready", "wait"}), job.options());
+    head.wait_for("ready", 2);
+    head.signal(SIGINT);
+    head.wait_for("got SIGINT", 2);
+    head.signal(SIGINT);
+    CHECK(head.wait().code == 130);
+    CHECK(head.all_gone());
+  }
+}
+
+TEST_CASE("hosts: SIGUSR1 and SIGUSR2 reach each worker once, and the job goes on", "[launcher][integration]") {
+  const HostsJob job;
+  Process head(HostsJob::command("a,b", {}, {"note=USR1", "note=USR2", "ready", "until=USR2"}), job.options());
+  head.wait_for("ready", 2);
+  head.signal(SIGUSR1);
+  head.wait_for("got SIGUSR1", 2);
+  head.signal(SIGUSR2);
+  const Result result = head.wait();
+  CAPTURE(result.out, result.err);
+  CHECK(result.code == 0);
+  CHECK(count(result.out, "got SIGUSR1") == 2);
+  CHECK(head.all_gone());
+}
+
+TEST_CASE("hosts: a hostfile, localhost, and lines of all hosts that stay whole", "[launcher][integration]") {
+  const HostsJob job;
+  const TemporaryFolder folder;
+  const std::string file = folder.write("hosts", "localhost slots=1 # here\na slots=2\nb\n");
+  Process head(ddprun({"--hostfile", file, "--exclude=b", "--launch-agent=" FAKE_SSH}, {"meet", "lines=200"}),
+               job.options());
+  const Result result = head.wait();
+  CAPTURE(result.err);
+  CHECK(result.code == 0);
+  CHECK(count(result.out, "met 3\n") == 3);
+  std::istringstream lines(result.out);
+  int whole = 0, all = 0;
+  for (std::string line; std::getline(lines, line); ++all)
+    whole += line.starts_with("localhost: ") || line.starts_with("a: ");
+  CHECK(whole == all);
+  CHECK(all == 3 * 201);
+  CHECK(head.all_gone());
+}
+
+TEST_CASE("hosts: a contradiction is refused with the line to change", "[launcher][integration]") {
+  const auto refusal = [](const Words& options) {
+    const Result result = run(ddprun(options, {"say=x"}));
+    CHECK(result.code == 2);
+    return result.err;
+  };
+  CHECK_THAT(refusal({"--hosts=a:2", "--nproc-per-node=3"}), Contains("--hosts gives a 2 workers"));
+  CHECK_THAT(refusal({"--hosts=a,b", "--nnodes=3"}),
+             Contains("--nnodes 3 does not go with a list of hosts, which has 2"));
+  CHECK_THAT(refusal({"--hosts=a", "--node-rank=0"}), Contains("--node-rank does not go with a list of hosts"));
+  CHECK_THAT(refusal({"--hosts=a", "--hostfile=b"}), Contains("contradict each other"));
+  CHECK_THAT(refusal({"--hostfile=/no/such"}), Contains("No such file"));
+  CHECK_THAT(refusal({"--include=a"}), Contains("give --hostfile FILE"));
+  CHECK_THAT(refusal({"-x", "A=b"}), Contains("--hosts or --hostfile"));
+  const Result missing = run(ddprun({"--hosts=a", "--launch-agent=no_such_agent"}, {}));
+  CHECK(missing.code == 127);
+  CHECK_THAT(missing.err, Contains("no_such_agent: not found"));
+}
+
+TEST_CASE("hosts: with a real sshd on each of three hosts", "[launcher][integration]") {
+  constexpr char kSshd[] = "/usr/sbin/sshd";
+  if (geteuid() != 0 || access(kSshd, X_OK) != 0 || !runs("ssh-keygen")) skip("root and an installed sshd are needed");
+  const Hosts hosts(3);
+  const TemporaryFolder folder;
+  const std::string key = folder / "key";
+  REQUIRE(run({"ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key}).code == 0);
+  REQUIRE(mkdir((folder / "home").c_str(), 0700) == 0);
+  const std::string sshd = folder.write(
+      "sshd_config", "HostKey " + key +
+                         "\nPidFile none\nUsePAM no\nStrictModes no\nPermitRootLogin yes\nAuthorizedKeysFile " + key +
+                         ".pub\nSetEnv HOME=" + (folder / "home") + "\nPrintMotd no\n");
+  const std::string ssh =
+      folder.write("ssh_config", "IdentityFile " + key + "\nStrictHostKeyChecking no\nUserKnownHostsFile " +
+                                     (folder / "known") + "\n");
+  std::vector<std::unique_ptr<Process>> servers;
+  for (const int host : {1, 2}) {
+    // sshd separates privileges in a folder that its package's start script makes.
+    servers.push_back(std::make_unique<Process>(
+        hosts.on(host, {"sh", "-c", "mkdir -p /run/sshd && exec \"$0\" \"$@\"", kSshd, "-D", "-e", "-f", sshd})));
+  }
+  for (auto& server : servers) server->wait_for("Server listening");
+  const Words head_of = {"--hosts=node1:2,node2:1", "--launch-agent=ssh -F " + ssh};
+
+  Process head(hosts.on(0, ddprun(head_of, {"meet", "place", "1:exit=3", "wait"})));
+  const Result result = head.wait();
+  CAPTURE(result.out, result.err);
+  CHECK(result.code == 3);
+  CHECK(count(result.out, "met 3\n") == 3);
+  CHECK_THAT(result.out, Contains("store " + Hosts::address(1) + ":"));
+  CHECK(count(result.err, "failed: rank 1 on node node1") == 1);
+
+  Process killed(hosts.on(0, ddprun(head_of, {"ready", "wait"})));
+  killed.wait_for("ready", 3);
+  killed.signal(SIGKILL);
+  const auto has_worker = [&](int host) {
+    for (const pid_t pid : hosts.processes(host)) {
+      if (read_file("/proc/" + std::to_string(pid) + "/comm").starts_with("fake_worker")) return true;
+    }
+    return false;
+  };
+  wait_until([&] { return !has_worker(1) && !has_worker(2); });
+}
