@@ -105,7 +105,7 @@ Trainer::Trainer(const Options& options, const Corpus& corpus, const ddp::Sessio
       file_{options.checkpoint, identity(options, corpus), run_id()},
       restart_count_(session.restart_count()),
       report_(world_.rank(), options.steps, double(options.global_batch) * options.shape.context),
-      gpt_(options.shape, options.seed),
+      gpt_(options.shape),
       optimizer_(make_optimizer(gpt_.parameters(), options.weight_decay)),
       kept_(keep_or_start(session)),
       model_(world_, ddp_parameters(gpt_.parameters())) {
@@ -135,6 +135,7 @@ ddp::Kept Trainer::keep_or_start(const ddp::Session& session) {
     kept = ddp::Kept(session, optimizer_, {"train", {ddp::part_of_record(position_)}, moved});
     report_.line("kept memory: %s", kept.recovered().c_str());
   }
+  if (!kept.found()) gpt_.initialise(options_.seed);
   const Position first = start(session.restart_count(), kept.found());
   if (!kept.found()) position_ = first;
   return kept;
