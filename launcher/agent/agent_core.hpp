@@ -400,7 +400,7 @@ class AgentCore {
   std::optional<TimePoint> asked_;    // when the unanswered message (a new link's report, or a heartbeat) was sent
   TimePoint answered_;                // when the newest message that was answered was sent
   bool is_new_link_ = false;          // nothing has arrived over it yet
-  RoundTrips round_trips_;            // of heartbeats over this link
+  RoundTrips round_trips_;            // what heartbeats over this link took
   std::optional<TimePoint> cut_;      // since when a link that worked is broken, or its successor unanswered
   std::chrono::milliseconds lost_after_{0};
   std::optional<TimePoint> next_beat_, next_waiting_line_;

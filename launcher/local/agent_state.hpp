@@ -3,7 +3,7 @@
 //
 //     {"version":1,"job":"none","program":"train.py","host":"a","node_rank":0,"nodes":1,"restarts":1,"world_size":2,
 //      "step":40,"epoch":"5d1f0e6a9c3b7284","pid":4711,"agent":4713,"seconds":12,"seconds_in_round":8,"round":2,"phase":"running",
-//      "log_folder":"/tmp/none_x7","round_trip_us":310,"round_trips":10,
+//      "log_folder":"/tmp/none_x7","round_trip_us":310,"round_trips":20,
 //      "gpus":[{"index":0,"use_percent":97,"memory_bytes":...,"memory_total_bytes":...,"ranks":[0]}],
 //      "workers":[{"rank":0,"local_rank":0,"pid":4714,"step":41,"seconds_since_step":1,"steps_per_second":2.5,
 //                  "state":"runs","cpu_seconds":7.21,"rss_bytes":104857600,"threads":9,
@@ -64,7 +64,7 @@ struct AgentView {
   std::int64_t seconds_in_round = 0;
   std::string epoch = {};  // names the job: all of its agents say the same; empty before the first round
   rendezvous::NodeFacts facts = {};
-  std::string phase = {};  // a word that its workers do not need, such as "quiet"; empty: that of facts.phase
+  std::string phase = {};  // a word that its workers do not need, such as "quiet"; empty: facts.phase tells all
   std::optional<LinkDelay> link = {};
   std::string log_folder = {};      // with the workers' files; empty: they have none
   std::vector<GpuView> gpus = {};   // all that the node has; none at the first look

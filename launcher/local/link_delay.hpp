@@ -18,7 +18,7 @@
 
 namespace ddp::launcher {
 
-inline constexpr std::size_t kRoundTrips = 10;  // ten seconds of heartbeats by default
+inline constexpr std::size_t kRoundTrips = 20;  // 20 seconds of heartbeats by default
 
 struct LinkDelay {
   std::int64_t microseconds = 0;  // the shortest of the newest round trips

@@ -115,7 +115,7 @@ void add_nodes(Page& page, const JobState& state) {
 
 void add_slowness(Page& page, const JobState& state) {
   page.begin({"ddprun_node_link_round_trip_seconds", "gauge", "seconds",
-              "Shortest of the newest ten round trips from the node to the one that coordinates, which has none."});
+              "Shortest of the newest 20 round trips from the node to the one that coordinates, which has none."});
   for (const NodeState& node : state.nodes) {
     if (node.view && node.view->link) {
       page.sample(labels_of(node), static_cast<double>(node.view->link->microseconds) / 1e6);

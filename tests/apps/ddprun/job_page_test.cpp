@@ -60,7 +60,7 @@ TEST_CASE("job page: what links take is shown, and a node that answers slowly is
     NodeState node = job.nodes[0];
     node.is_coordinator = false;
     node.facts.host = node.view->host = microseconds > 1000 ? "far" : "near";
-    node.view->link = LinkDelay{microseconds, 10};
+    node.view->link = LinkDelay{microseconds, 20};
     job.nodes.push_back(node);
   }
   job.nodes[2].facts.state = "quiet";

@@ -76,8 +76,8 @@ TEST_CASE("job state: what all nodes said is one document, which is read as it w
 
 TEST_CASE("job state: a node is slow whose link takes much longer than the others'", "[launcher][unit]") {
   AgentView b = view_of("b", 2, 39), c = view_of("c", 4, 39);
-  b.link = LinkDelay{105'000, 10};
-  c.link = LinkDelay{400, 10};
+  b.link = LinkDelay{105'000, 20};
+  c.link = LinkDelay{400, 20};
   c.phase = "waiting";
   const JobState state = assemble(two_nodes(), {{"B", to_json(b)}, {"C", to_json(c)}}, "A", view_of("a", 0, 40), "");
   const std::string text = to_json(state);

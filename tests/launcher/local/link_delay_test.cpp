@@ -37,14 +37,14 @@ struct Job {
 
 }  // namespace
 
-TEST_CASE("link delay: the shortest of the newest ten round trips counts", "[launcher][unit]") {
+TEST_CASE("link delay: the shortest of the newest 20 round trips counts", "[launcher][unit]") {
   RoundTrips trips;
   CHECK_FALSE(trips.delay());
   trips.add(300us);
   trips.add(90ms);
   CHECK(trips.delay() == LinkDelay{300, 2});
-  for (int i = 0; i < 9; ++i) trips.add(90ms);
-  CHECK(trips.delay() == LinkDelay{90'000, 10});
+  for (int i = 0; i < kAll - 1; ++i) trips.add(90ms);
+  CHECK(trips.delay() == LinkDelay{90'000, kAll});
   trips.clear();
   CHECK_FALSE(trips.delay());
 }
@@ -56,8 +56,8 @@ TEST_CASE("link delay: a node is slow whose link takes long, and much longer tha
   CHECK(slow_links({kCoordinator, link("b", 400), link("c", 49'000)}).empty());      // short enough
   CHECK(slow_links({kCoordinator, link("b", 30'000), link("c", 105'000)}).empty());  // not much longer
   CHECK(slow_links({kCoordinator, link("b", 105'000)}).empty());                     // nothing to compare it with
-  CHECK(slow_links({kCoordinator, link("b", 400), link("c", 105'000, 9)}).empty());  // not known well enough
-  CHECK(slow_links({kCoordinator, link("b", 400, 9), link("c", 105'000)}).empty());  // neither are the others
+  CHECK(slow_links({kCoordinator, link("b", 400), link("c", 105'000, kAll - 1)}).empty());  // not known well enough
+  CHECK(slow_links({kCoordinator, link("b", 400, kAll - 1), link("c", 105'000)}).empty());  // neither are the others
   CHECK(slow_links({kCoordinator, link("b", 90'000), link("c", 100'000), link("d", 400)}).empty());  // most are
   CHECK(slow_links({}).empty());
 }
@@ -74,15 +74,15 @@ TEST_CASE("link delay: it is said by how much a link stands out, and what all ta
   CHECK_THAT(describe_links(many), Catch::StartsWith("late 4.2 ms, x 0.30 ms, ") && Catch::Contains(" 84 more"));
 }
 
-TEST_CASE("link delay: a link that becomes slow is named after ten answers, and no longer after one fast answer",
+TEST_CASE("link delay: a link that becomes slow is named after 20 answers, and no longer after one fast answer",
           "[launcher][unit]") {
   Job job(3);
-  for (int i = 0; i < 10; ++i) CHECK(job.second([](std::size_t) { return 0.3; }).empty());
+  for (int i = 0; i < kAll; ++i) CHECK(job.second([](std::size_t) { return 0.3; }).empty());
   const auto slow = [](std::size_t node) { return node == 1 ? 105.0 : 0.3; };
-  for (int i = 0; i < 9; ++i) CHECK(job.second(slow).empty());
+  for (int i = 0; i < kAll - 1; ++i) CHECK(job.second(slow).empty());
   for (int i = 0; i < 60; ++i) CHECK(job.second(slow) == Slow{2});
   CHECK(job.second([](std::size_t) { return 0.3; }).empty());
-  for (int i = 0; i < 9; ++i) CHECK(job.second(slow).empty());
+  for (int i = 0; i < kAll - 1; ++i) CHECK(job.second(slow).empty());
   CHECK(job.second(slow) == Slow{2});
 }
 

@@ -40,11 +40,11 @@ JobState some_job() {
   slow.facts.host = "c";
   slow.facts.node_rank = 2;
   slow.view = AgentView{};
-  slow.view->link = LinkDelay{105'000, 10};
+  slow.view->link = LinkDelay{105'000, 20};
   NodeState fast = slow;
   fast.facts.host = "d";
   fast.facts.node_rank = 3;
-  fast.view->link = LinkDelay{400, 10};
+  fast.view->link = LinkDelay{400, 20};
   state.nodes = {here, silent, slow, fast};
   return state;
 }
