@@ -63,11 +63,13 @@
 //     anything else                                    -> {"version":1,"error":"..."}
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "rendezvous/base/descriptor.hpp"
 #include "rendezvous/base/descriptor_message.hpp"
 
 namespace ddp::rendezvous {
@@ -78,6 +80,16 @@ inline constexpr int kAgentSocketVersion = 1;
 // answer comes within five seconds.
 DescriptorMessage ask_agent(const std::string& path, const std::string& request,
                             const std::vector<int>& descriptors = {});
+
+// The two halves of it, for those who ask several agents at once. send_to_agent() returns the connection, which is
+// readable once the answer is there; it waits for its place in the agent's queue, which is long. receive_answer() does
+// not wait. Both throw as ask_agent() does.
+Descriptor send_to_agent(const std::string& path, const std::string& request, const std::vector<int>& descriptors,
+                         std::chrono::milliseconds for_its_place);
+DescriptorMessage receive_answer(int connection, const std::string& path);
+inline constexpr std::chrono::seconds kAnswerWithin{5};
+// Throws what ask_agent() does if no answer comes in time.
+[[noreturn]] void throw_no_answer(const std::string& path);
 
 // Return a member of an answer; nothing if there is none of this name and kind.
 std::optional<std::int64_t> number_in(const std::string& answer, const std::string& name);

@@ -98,6 +98,7 @@ class Agent {
                 .add_calls = [this](WorkerView& worker) { processes_.add_calls(worker); },
                 .stack_workers = [this] { return processes_.workers_with_stacks(); },
                 .call_memory = [this](int local_rank) { return give_call_memory(local_rank); },
+                .link = [this] { return core_.link_delay(); },
                 .log_folder = [this] { return config_.logs.writes_logs() ? out_.attempts.root() : std::string(); },
                 .local_rank_of = [this](const std::string& id) { return processes_.local_rank_of(id); },
                 .awaited = [this] { driver_.handle(SuccessorsAwaited{}); },
@@ -126,7 +127,8 @@ class Agent {
         hang_watch_(io_, config.hang_timeout,
                     {.workers = [this] { return processes_.workers_with_stacks(); },
                      .step_at = [this](int rank) { return local_.step_at(rank); },
-                     .output = [this] { return out_.output.bytes_read(); }},
+                     .output = [this] { return out_.output.bytes_read(); },
+                     .link = [this] { return core_.link_delay(); }},
                     config.job.max_nodes == 1 ? own_verdicts() : verdicts_of_all_nodes()),
         hang_judge_(io_, config.hang_timeout, host_,
                     {.ask = [this](const std::string& what, const std::string& text,
@@ -442,7 +444,7 @@ class Agent {
     for (const rendezvous::WorkerFailure& failure : action.state.failures) {
       if (!failure.flight_recorder.empty()) out_.attempts.keep();  // the job's report names it
     }
-    local_.show(action.state.phase);
+    local_.show(action.state);
     link_->send(action.state);
     farewell_.prepare(coordinator_address_, link_->coordinator_port(), action.state);
   }

@@ -71,6 +71,7 @@ void AgentCore::on(const LinkUp& event) {
   // A new link is a sign of life, but not a second one over which nothing came.
   (is_new_link_ ? reconnected_.emplace() : heard_) = now_;
   linked_ = is_new_link_ = true;
+  round_trips_.clear();
   asked_ = now_;  // mutant: asked
   if (lost_after_.count() > 0) next_beat_ = now_ + lost_after_ / kBeatsPerLife;
   report();
@@ -133,6 +134,7 @@ void AgentCore::on(const LinkRefused& event) { end(1, event.why); }
 
 void AgentCore::on(const BeatArrived&) {
   heard_ = now_;
+  if (asked_ && !is_new_link_ && !is_coordinators()) round_trips_.add(now_ - *asked_);
   answered();
 }
 

@@ -50,6 +50,7 @@
 #include <vector>
 
 #include "launcher/config/launch_config.hpp"
+#include "launcher/local/link_delay.hpp"
 #include "rendezvous/link/messages.hpp"
 #include "rendezvous/link/restart_budget.hpp"
 
@@ -262,6 +263,8 @@ class AgentCore {
   std::optional<TimePoint> wake_at() const;
   Phase phase() const { return phase_; }
   const rendezvous::AgentState& state() const { return state_; }
+  // Returns what heartbeats over this link take; nothing for the coordinator's own agent, and before the first one.
+  std::optional<LinkDelay> link_delay() const { return round_trips_.delay(); }
 
  private:
   void on(const LinkUp& event);
@@ -403,6 +406,7 @@ class AgentCore {
   std::optional<TimePoint> asked_;    // when the unanswered message (a new link's report, or a heartbeat) was sent
   TimePoint answered_;                // when the newest message that was answered was sent
   bool is_new_link_ = false;          // nothing has arrived over it yet
+  RoundTrips round_trips_;            // what heartbeats over this link took
   std::optional<TimePoint> cut_;      // since when a link that worked is broken, or its successor unanswered
   std::chrono::milliseconds lost_after_{0};
   std::optional<TimePoint> next_beat_, next_waiting_line_;

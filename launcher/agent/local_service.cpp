@@ -87,6 +87,7 @@ void LocalService::begin_round(const rendezvous::AgentState& state, const rendez
   step_rates_.clear();
   facts_.round = state.round;
   facts_.phase = rendezvous::NodePhase::Running;
+  phase_.clear();
   facts_.node_rank = assignment.node_rank;
   facts_.node_count = assignment.node_count;
   facts_.base_rank = assignment.base_rank;
@@ -103,7 +104,12 @@ void LocalService::begin_round(const rendezvous::AgentState& state, const rendez
   page_->show(facts_);
 }
 
-void LocalService::show(rendezvous::WorkersPhase phase) {
+void LocalService::show(const rendezvous::AgentState& state) {
+  const rendezvous::WorkersPhase phase = state.phase;
+  phase_ = phase == rendezvous::WorkersPhase::Quiet  ? "quiet"
+           : phase != rendezvous::WorkersPhase::Idle ? ""
+           : state.succeeded                         ? "done"
+                                                     : "waiting";
   const auto shown = phase == rendezvous::WorkersPhase::Idle      ? rendezvous::NodePhase::Idle
                      : phase == rendezvous::WorkersPhase::Running ? rendezvous::NodePhase::Running
                                                                   : rendezvous::NodePhase::Stopping;
@@ -311,6 +317,8 @@ AgentView LocalService::view() {
                     .seconds_in_round = duration_cast<seconds>(now - round_began_).count(),
                     .epoch = facts_.epoch.data(),
                     .facts = facts_,
+                    .phase = phase_,
+                    .link = sources_.link(),
                     .log_folder = sources_.log_folder(),
                     .gpus = {},
                     .workers = sources_.workers()};

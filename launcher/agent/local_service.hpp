@@ -34,6 +34,7 @@ class LocalService {
     std::function<void(WorkerView&)> add_calls;        // what a worker is in, if it uses libddp
     std::function<std::vector<StackHelper::Worker>()> stack_workers;
     std::function<int(int local_rank)> call_memory;  // -1: none
+    std::function<std::optional<LinkDelay>()> link;  // to the coordinator
     std::function<std::string()> log_folder;         // with workers' output; empty: it is in no files
     std::function<std::optional<int>(const std::string& incarnation)> local_rank_of;
     // What workers say about successors, see agent_client.hpp.
@@ -56,7 +57,7 @@ class LocalService {
   void note_failure();
   // The workers of this round are about to start.
   void begin_round(const rendezvous::AgentState& state, const rendezvous::Assignment& assignment);
-  void show(rendezvous::WorkersPhase phase);
+  void show(const rendezvous::AgentState& state);
   // Workers that can stay are to leave the groups of this round.
   void revoke();
   // No worker stays, although the round was revoked.
@@ -91,6 +92,7 @@ class LocalService {
   const std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
   std::chrono::steady_clock::time_point round_began_ = began_;
   rendezvous::NodeFacts facts_ = {};
+  std::string phase_ = "waiting";  // as AgentView's
   StepRates step_rates_;
   GpuSampler gpus_;
   std::optional<KeptMemories> kept_;                             // absent without --keep-memory

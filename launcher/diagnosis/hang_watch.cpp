@@ -98,6 +98,7 @@ NodeStillness HangWatch::stillness() const {
                        .shows_steps = core_.all_show_steps(),
                        .since = is_watching_ ? still_for() : std::chrono::milliseconds(0)};
   for (const auto& [rank, how] : ended_) own.ended.push_back(rank);
+  own.link = sources_.link();
   return own;
 }
 
@@ -106,6 +107,10 @@ std::string describe_since(std::chrono::milliseconds still) {
   const auto whole = std::chrono::floor<std::chrono::seconds>(still);
   const std::chrono::milliseconds shown = whole.count() > 0 ? whole : still;
   return "no output and no step for " + rendezvous::to_string(shown) + ", since " + local_time(began, "%H:%M:%S");
+}
+
+std::string describe_hang_links(const std::string& links) {
+  return "round trips of the nodes' links to the one that coordinates: " + links;
 }
 
 Hang HangWatch::describe(const std::vector<WorkerStacks>& stacks) const {

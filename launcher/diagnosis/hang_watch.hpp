@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,10 +24,13 @@ struct Hang {
   Culprit culprit;
   std::string since;  // see describe_since()
   std::vector<WorkerStacks> stacks;
+  std::string links = {};  // what the links of the nodes take: "b 0.3 ms, c 105 ms"; empty: there are none
 };
 
 // Returns "no output and no step for 30 s, since 13:05:02".
 std::string describe_since(std::chrono::milliseconds still);
+// Returns the line about the links of a hang's nodes.
+std::string describe_hang_links(const std::string& links);
 
 class HangWatch {
  public:
@@ -34,6 +38,7 @@ class HangWatch {
     std::function<std::vector<StackHelper::Worker>()> workers;  // those that run
     std::function<std::int64_t(int rank)> step_at;              // as in WorkerSigns
     std::function<std::uint64_t()> output;                      // as in Signs
+    std::function<std::optional<LinkDelay>()> link;             // to the coordinator
   };
   struct Callbacks {
     std::function<void(const Hang&)> stands_still;  // once, until they go on

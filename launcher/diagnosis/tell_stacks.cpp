@@ -24,12 +24,14 @@ void tell_stacks(const std::vector<WorkerStacks>& stacks, Log& log) {
 void tell_hang(const Hang& hang, Log& log) {
   const Culprit& culprit = hang.culprit;
   std::string text = "no progress: " + hang.since + "\n  " + culprit.words;
+  if (!hang.links.empty()) text += "\n  " + describe_hang_links(hang.links);
   text += "\n  what each of them does:" + indented_stacks(hang.stacks);
   log.warning("hang", text, culprit.ranks.size() == 1 ? Log::Rank(culprit.ranks.front()) : Log::Rank(),
               JsonObject()
                   .json("ranks", "[" + list_of_ranks(culprit.ranks) + "]")
                   .text("verdict", name_of(culprit.guilt))
                   .text("place", culprit.place)
+                  .text("links", hang.links)
                   .json("stacks", stacks_json(hang.stacks)));
 }
 

@@ -111,7 +111,9 @@ void add_node_members(JsonObject& json, const AgentView& view) {
   for (const WorkerView& worker : view.workers) workers += (workers.empty() ? "" : ",") + worker_json(worker);
   json.number("pid", view.pid).number("agent", view.agent_pid).number("seconds", view.seconds);
   json.number("seconds_in_round", view.seconds_in_round).number("round", view.facts.round);
-  json.text("phase", name_of(view.facts.phase));
+  json.text("phase", view.phase.empty() ? name_of(view.facts.phase) : view.phase);
+  json.number("round_trip_us", view.link ? std::optional(view.link->microseconds) : std::nullopt);
+  json.number("round_trips", view.link ? view.link->round_trips : 0);
   json.json("log_folder", view.log_folder.empty() ? "null" : quoted_json(view.log_folder));
   json.json("gpus", gpus_json(view.gpus));
   json.json("workers", "[" + workers + "]");
@@ -142,7 +144,11 @@ std::optional<AgentView> agent_view(std::string_view json) {
     view.seconds_in_round = object.value("seconds_in_round", std::int64_t{0});
     if (object.contains("log_folder") && object.at("log_folder").is_string()) view.log_folder = object.at("log_folder");
     view.facts.round = object.at("round");
-    view.facts.phase = phase_in(object.at("phase"));
+    view.phase = object.at("phase");
+    view.facts.phase = phase_in(view.phase);
+    if (object.contains("round_trip_us") && object.at("round_trip_us").is_number_integer()) {
+      view.link = LinkDelay{object.at("round_trip_us"), object.value("round_trips", 0)};
+    }
     for (const auto& gpu : object.value("gpus", nlohmann::json::array())) view.gpus.push_back(gpu_view(gpu));
     for (const auto& worker : object.at("workers")) view.workers.push_back(worker_view(worker));
     return view;

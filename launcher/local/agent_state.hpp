@@ -3,7 +3,7 @@
 //
 //     {"version":1,"job":"none","program":"train.py","host":"a","node_rank":0,"nodes":1,"restarts":1,"world_size":2,
 //      "step":40,"epoch":"5d1f0e6a9c3b7284","pid":4711,"agent":4713,"seconds":12,"seconds_in_round":8,"round":2,"phase":"running",
-//      "log_folder":"/tmp/none_x7",
+//      "log_folder":"/tmp/none_x7","round_trip_us":310,"round_trips":20,
 //      "gpus":[{"index":0,"use_percent":97,"memory_bytes":...,"memory_total_bytes":...,"ranks":[0]}],
 //      "workers":[{"rank":0,"local_rank":0,"pid":4714,"step":41,"seconds_since_step":1,"steps_per_second":2.5,
 //                  "state":"runs","cpu_seconds":7.21,"rss_bytes":104857600,"threads":9,
@@ -12,7 +12,10 @@
 //
 // `pid` is the process that the user started, `agent` the one that answers. `step` of the job is the lowest step of its
 // workers here; it is null until all of them have shown one. `steps_per_second` is null, and `gpus` is empty, at the
-// first look. What a worker uses is as /proc says it; `log_folder` is null where workers' output is in no files;
+// first look. `phase` is "running", "stopping", "quiet" (its workers live and wait for the next round), "waiting" (for
+// the first round or another one), or "done" (its workers have ended well, and those of other nodes run).
+// `round_trip_us` is what the link to the coordinator takes, and null at the coordinator's own node (link_delay.hpp).
+// What a worker uses is as /proc says it; `log_folder` is null where workers' output is in no files;
 // `state` is null and the numbers are missing if it has just ended. `now_in` names the collective or message that
 // a worker of libddp waits in; it is missing where there is none. `in_collectives_percent` is the share of a worker's
 // time that its collectives took, as far back as its records go.
@@ -26,6 +29,7 @@
 #include <string_view>
 #include <vector>
 
+#include "launcher/local/link_delay.hpp"
 #include "launcher/local/worker_usage.hpp"
 #include "launcher/text/json_text.hpp"
 #include "rendezvous/agent_page.hpp"
@@ -60,6 +64,8 @@ struct AgentView {
   std::int64_t seconds_in_round = 0;
   std::string epoch = {};  // names the job: all of its agents say the same; empty before the first round
   rendezvous::NodeFacts facts = {};
+  std::string phase = {};  // a word that its workers do not need, such as "quiet"; empty: facts.phase tells all
+  std::optional<LinkDelay> link = {};
   std::string log_folder = {};      // with the workers' files; empty: they have none
   std::vector<GpuView> gpus = {};   // all that the node has; none at the first look
   std::vector<WorkerView> workers;  // those that run

@@ -13,11 +13,12 @@ namespace {
 
 using rendezvous::JobFacts;
 
-void add_error(JsonObject& json, const std::string& error) {
-  if (error.empty()) {
-    json.json("error", "null");
+// Empty words are null.
+void add_words(JsonObject& json, const char* name, const std::string& words) {
+  if (words.empty()) {
+    json.json(name, "null");
   } else {
-    json.text("error", error);
+    json.text(name, words);
   }
 }
 
@@ -30,14 +31,16 @@ constexpr int kStandsOut = 20;  // percent: less is noise
 
 const char* word(bool value) { return value ? "true" : "false"; }
 
-std::string node_json(const NodeState& node) {
+// `slow_link` is empty if the node is not slow.
+std::string node_json(const NodeState& node, const std::string& slow_link) {
   const JobFacts::Node& facts = node.facts;
   JsonObject json;
   json.text("host", facts.host).text("address", facts.address).number("node_rank", facts.node_rank);
   json.number("base_rank", facts.base_rank).text("state", facts.state).json("seated", word(facts.node_rank >= 0));
   json.json("coordinator", word(node.is_coordinator)).json("asked", word(node.is_asked));
   json.text("incarnation", facts.incarnation).number("slots", facts.slots);
-  add_error(json, node.error);
+  add_words(json, "slow_link", slow_link);
+  add_words(json, "error", node.error);
   if (!node.view) return json.json("workers", "[]").str();
   add_node_members(json, *node.view);
   return json.str();
@@ -115,6 +118,16 @@ std::optional<JobState::SlowRank> JobState::slow_rank() const {
   return SlowRank{rates[0].second, "it does " + std::to_string(percent) + " % of the steps of the next slowest"};
 }
 
+std::map<std::size_t, std::string> JobState::slow_links() const {
+  std::vector<NodeLink> links;
+  for (const NodeState& node : nodes) {
+    links.push_back({node.facts.host, node.view ? node.view->link : std::nullopt});
+  }
+  std::map<std::size_t, std::string> slow;
+  for (const std::size_t node : launcher::slow_links(links)) slow[node] = describe_slow_link(links, node);
+  return slow;
+}
+
 JobState assemble(JobFacts facts, const std::map<std::string, std::string>& answers, const std::string& own_incarnation,
                   const AgentView& own, const std::string& error) {
   JobState state{.job = own.job, .program = own.program, .facts = {}, .nodes = {}, .error = error};
@@ -123,8 +136,8 @@ JobState assemble(JobFacts facts, const std::map<std::string, std::string>& answ
     facts.phase = own.facts.phase == rendezvous::NodePhase::Running ? "running" : "gathering";
     facts.round = own.facts.round;
     facts.restarts = own.facts.restart_count;
-    facts.nodes.push_back({own_incarnation, own.host, "", facts.phase, own.facts.node_rank, own.facts.base_rank,
-                           own.facts.local_world_size});
+    facts.nodes.push_back({own_incarnation, own.host, "", own.phase.empty() ? facts.phase : own.phase,
+                           own.facts.node_rank, own.facts.base_rank, own.facts.local_world_size});
   }
   for (JobFacts::Node& known : facts.nodes) {
     NodeState node{.facts = std::move(known)};
@@ -143,7 +156,10 @@ JobState assemble(JobFacts facts, const std::map<std::string, std::string>& answ
 
 std::string to_json(const JobState& state) {
   std::string nodes;
-  for (const NodeState& node : state.nodes) nodes += (nodes.empty() ? "" : ", ") + node_json(node);
+  std::map<std::size_t, std::string> slow_links = state.slow_links();
+  for (std::size_t i = 0; i < state.nodes.size(); ++i) {
+    nodes += (nodes.empty() ? "" : ", ") + node_json(state.nodes[i], slow_links[i]);
+  }
   const JobFacts& facts = state.facts;
   JsonObject json;
   json.number("version", rendezvous::kAgentSocketVersion).text("job", state.job).text("program", state.program);
@@ -154,7 +170,8 @@ std::string to_json(const JobState& state) {
   json.number("step", state.step());
   const auto slow = state.slow_rank();
   json.number("slow_rank", slow ? std::optional<std::int64_t>(slow->rank) : std::nullopt);
-  add_error(json, state.error);
+  add_words(json, "slow_rank_why", slow ? slow->why : "");
+  add_words(json, "error", state.error);
   return json.json("nodes", "[" + nodes + "]").str();
 }
 

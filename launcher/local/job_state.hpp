@@ -3,9 +3,10 @@
 //
 //     {"version":1,"job":"none","program":"train.py","phase":"running","round":2,"restarts":1,"max_restarts":3,
 //      "min_nodes":2,"max_nodes":2,"world_size":4,"seconds":812,"seconds_in_round":240,"step":40,"slow_rank":null,
-//      "error":null,
+//      "slow_rank_why":null,"error":null,
 //      "nodes":[{"host":"a","address":"","node_rank":0,"base_rank":0,"state":"running","seated":true,
-//                "coordinator":true,"asked":true,"incarnation":"...","slots":2,"error":null,
+//                "coordinator":true,"asked":true,"incarnation":"...","slots":2,"slow_link":null,
+//                "error":null,
 //                "pid":4711,"agent":4713,"seconds":812,"seconds_in_round":240,"round":2,"phase":"running",
 //                "workers":[{"rank":0,...}]},
 //               {"host":"b","address":"10.0.0.2","node_rank":1,...,"error":"it did not answer in time","workers":[]}]}
@@ -13,10 +14,12 @@
 // Facts about the job are the coordinator's; what is in a node is what that node's agent says (agent_state.hpp, which
 // has the members of a worker). `asked` is the node at whose socket the program asked; `node_rank` is -1, and `seated`
 // false, for a node that has no place in this round, such as a spare. `step` is the lowest one of all workers, null
-// until each has shown one. `slow_rank` is the rank that others wait for, null if none stands out. `error` of the job
-// says why it is not shown whole.
+// until each has shown one. `slow_rank` is the rank that others wait for, null if none stands out, and
+// `slow_rank_why` says by how much. `slow_link` says why a node is slow whose link takes much longer than the others
+// (link_delay.hpp), and is null for all others. `error` of the job says why it is not shown whole.
 #pragma once
 
+#include <cstddef>
 #include <map>
 #include <optional>
 #include <string>
@@ -52,6 +55,8 @@ struct JobState {
     std::string why;  // "the others wait for it 52 % of the time"
   };
   std::optional<SlowRank> slow_rank() const;
+  // Returns why nodes are slow whose links take much longer than those of the others, by their place in `nodes`.
+  std::map<std::size_t, std::string> slow_links() const;
 };
 
 // Puts together what the coordinator knows and what its nodes have answered, by incarnation. `own` is what the agent

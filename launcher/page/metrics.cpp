@@ -113,6 +113,22 @@ void add_nodes(Page& page, const JobState& state) {
   }
 }
 
+void add_slowness(Page& page, const JobState& state) {
+  page.begin({"ddprun_node_link_round_trip_seconds", "gauge", "seconds",
+              "Shortest of the newest 20 round trips from the node to the one that coordinates, which has none."});
+  for (const NodeState& node : state.nodes) {
+    if (node.view && node.view->link) {
+      page.sample(labels_of(node), static_cast<double>(node.view->link->microseconds) / 1e6);
+    }
+  }
+  const auto slow_links = state.slow_links();
+  page.begin(
+      {"ddprun_node_slow", "gauge", "", "1 if the round trip of the node stands out among those of the others."});
+  for (std::size_t i = 0; i < state.nodes.size(); ++i) {
+    if (state.nodes[i].view) page.sample(labels_of(state.nodes[i]), slow_links.contains(i) ? 1 : 0);
+  }
+}
+
 using Value = std::function<std::optional<double>(const WorkerView&)>;
 
 void add_workers(Page& page, const JobState& state, const Family& family, const Value& value) {
@@ -143,6 +159,13 @@ void add_progress(Page& page, const JobState& state) {
               {"ddprun_worker_steps_per_second", "gauge", "",
                "Steps per second between two looks at the worker; absent at the first one."},
               [](const WorkerView& w) { return w.steps_per_second; });
+}
+
+void add_slow_rank(Page& page, const JobState& state) {
+  const auto slow = state.slow_rank();
+  add_workers(page, state,
+              {"ddprun_worker_slow", "gauge", "", "1 for the worker that is clearly slower than all others, else 0."},
+              [&slow](const WorkerView& w) { return std::optional(slow && slow->rank == w.rank ? 1.0 : 0.0); });
 }
 
 void add_usage(Page& page, const JobState& state) {
@@ -190,7 +213,9 @@ std::string metrics_text(const JobState& state, MetricsFormat format) {
   Page page(format);
   add_job(page, state);
   add_nodes(page, state);
+  add_slowness(page, state);
   add_progress(page, state);
+  add_slow_rank(page, state);
   add_usage(page, state);
   add_gpus(page, state);
   return page.str();

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "launcher/stacks/kernel_state.hpp"
 
+#include <csignal>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 
@@ -57,6 +59,20 @@ std::map<pid_t, KernelThread> kernel_threads(pid_t process) {
     if (id) threads[*id] = kernel_thread(entry->path());
   }
   return threads;
+}
+
+bool is_about_to_stop(pid_t process) {
+  std::error_code gone;
+  for (std::filesystem::directory_iterator entry("/proc/" + std::to_string(process) + "/task", gone), end;
+       !gone && entry != end; entry.increment(gone)) {
+    std::ifstream status(entry->path() / "status");
+    for (std::string line; std::getline(status, line);) {
+      if (!line.starts_with("SigPnd:") && !line.starts_with("ShdPnd:")) continue;
+      const auto pending = std::strtoull(line.c_str() + sizeof "SigPnd:" - 1, nullptr, 16);
+      if ((pending >> (SIGSTOP - 1) & 1) != 0) return true;
+    }
+  }
+  return false;
 }
 
 std::vector<pid_t> descendants_of(pid_t process, std::size_t most) {

@@ -23,6 +23,10 @@ struct KernelThread {
 // Returns the threads of a process by id; none if it has ended.
 std::map<pid_t, KernelThread> kernel_threads(pid_t process);
 
+// Returns whether a signal that stops the process has been sent and is not delivered yet. A tracer that died while it
+// attached leaves one behind at a thread in the kernel where no signal reaches it; SIGCONT takes it back.
+bool is_about_to_stop(pid_t process);
+
 // Returns processes that a process has started, and those that they have: at most `most`, without those that have
 // ended.
 std::vector<pid_t> descendants_of(pid_t process, std::size_t most);

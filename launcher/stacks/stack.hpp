@@ -56,8 +56,9 @@ struct GroupCalls {
 // A process that a worker has started, such as one of a data loader.
 struct ChildStacks {
   pid_t pid = 0;
-  std::string name;                  // the kernel's
-  std::vector<ThreadStack> threads;  // the main thread first
+  std::string name;                       // the kernel's
+  std::vector<ThreadStack> threads;       // the main thread first
+  std::vector<std::string> missing = {};  // as in WorkerStacks
 };
 
 struct WorkerStacks {

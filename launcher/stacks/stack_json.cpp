@@ -73,11 +73,18 @@ std::string threads_json(const std::vector<ThreadStack>& threads) {
   return "[" + list + "]";
 }
 
+std::string words_json(const std::vector<std::string>& words) {
+  std::string list;
+  for (const std::string& word : words) list += (list.empty() ? "" : ",") + quoted_json(word);
+  return "[" + list + "]";
+}
+
 std::string children_json(const std::vector<ChildStacks>& children) {
   std::string list;
   for (const ChildStacks& child : children) {
     JsonObject object;
     object.number("pid", child.pid).text("name", child.name).json("threads", threads_json(child.threads));
+    if (!child.missing.empty()) object.json("missing", words_json(child.missing));
     list += (list.empty() ? "" : ",") + object.str();
   }
   return "[" + list + "]";
@@ -99,7 +106,8 @@ WorkerStacks worker_from(const json& object) {
   worker.missing = object.at("missing").get<std::vector<std::string>>();
   worker.threads = threads_from(object.at("threads"));
   for (const json& child : object.value("children", json::array())) {
-    worker.children.push_back({child.at("pid"), child.at("name"), threads_from(child.at("threads"))});
+    worker.children.push_back({child.at("pid"), child.at("name"), threads_from(child.at("threads")),
+                               child.value("missing", std::vector<std::string>())});
   }
   if (const auto calls = object.find("calls"); calls != object.end()) worker.calls = groups_from(*calls);
   return worker;
@@ -134,11 +142,9 @@ std::optional<std::vector<GroupCalls>> calls_from_json(std::string_view text) {
 std::string stacks_json(const std::vector<WorkerStacks>& workers) {
   std::string list;
   for (const WorkerStacks& worker : workers) {
-    std::string missing;
-    for (const std::string& part : worker.missing) missing += (missing.empty() ? "" : ",") + quoted_json(part);
     JsonObject object;
     object.number("rank", worker.rank).number("pid", worker.pid);
-    object.json("missing", "[" + missing + "]").json("threads", threads_json(worker.threads));
+    object.json("missing", words_json(worker.missing)).json("threads", threads_json(worker.threads));
     if (!worker.children.empty()) object.json("children", children_json(worker.children));
     if (!worker.calls.empty()) object.json("calls", calls_json(worker.calls));
     list += (list.empty() ? "" : ",") + object.str();

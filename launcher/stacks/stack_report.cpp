@@ -143,7 +143,9 @@ std::vector<std::string> beside_main_thread(const WorkerStacks& worker) {
     // nothing.
     const ThreadStack& main = child.threads.front();
     if (!main.python.empty() && users_frame(main) == nullptr) continue;
-    lines.push_back("process " + std::to_string(child.pid) + " (" + child.name + "): " + headline(main));
+    std::string line = "process " + std::to_string(child.pid) + " (" + child.name + "): " + headline(main);
+    for (const std::string& missing : child.missing) line += " (" + missing + ")";
+    lines.push_back(std::move(line));
   }
   return lines;
 }

@@ -49,7 +49,8 @@ std::string in_path(const std::string& tool) {
   return "";
 }
 
-// Returns the line of a tool's complaint that begins with "Error: ", else the last one, without control characters.
+// Returns the line of a tool's complaint that begins with "Error: ", else the last one that has a reason, without
+// control characters.
 std::string complaint(const ToolRun& run) {
   if (!run.why_not.empty()) return run.why_not;
   std::string text = run.err;
@@ -57,7 +58,11 @@ std::string complaint(const ToolRun& run) {
   if (const std::size_t error = text.find("Error: "); error != std::string::npos) {
     text = text.substr(error, text.find('\n', error) - error);
   }
+  const std::string vain = ": Couldn't show any frames.";  // eu-stack says that after the reason
+  if (text.ends_with(vain) && text.find('\n') != std::string::npos) text.erase(text.rfind('\n'));
   text.erase(0, text.rfind('\n') + 1);
+  const std::string itself = run.command.front() + ": ";
+  if (text.starts_with(itself)) text.erase(0, itself.size());
   std::erase_if(text, [](unsigned char c) { return c < ' ' || c == 0x7f; });
   return text.empty() ? "it printed nothing" : text;
 }
@@ -87,7 +92,9 @@ void add_frames(Taking& taking, const std::vector<ToolRun>& runs) {
   std::map<pid_t, std::vector<Frame>> native;
   if (taking.native) {
     native = native_threads(runs[*taking.native].out);
-    if (native.empty()) taking.stacks.missing.push_back("eu-stack: " + complaint(runs[*taking.native]));
+    const bool has_frames =
+        std::any_of(native.begin(), native.end(), [](const auto& thread) { return !thread.second.empty(); });
+    if (!has_frames) taking.stacks.missing.push_back("eu-stack: " + complaint(runs[*taking.native]));
   }
   for (const auto& [id, kernel] : taking.before) {
     ThreadStack thread = {id, kernel.name, kernel.words(), {}, std::move(native[id])};
@@ -161,13 +168,15 @@ std::vector<WorkerStacks> take_stacks(const std::vector<std::pair<int, pid_t>>& 
   run_tools(runs, deadline);
   std::vector<WorkerStacks> stacks;
   for (Taking& taking : all) {
-    if (!was_stopped(taking.before) && was_stopped(kernel_threads(taking.stacks.pid))) kill(taking.stacks.pid, SIGCONT);
+    const bool stops = was_stopped(kernel_threads(taking.stacks.pid)) || is_about_to_stop(taking.stacks.pid);
+    if (stops && !was_stopped(taking.before)) kill(taking.stacks.pid, SIGCONT);
     add_frames(taking, runs);
     if (!taking.parent) {
       stacks.push_back(std::move(taking.stacks));
     } else if (!taking.stacks.threads.empty()) {
       const std::string& name = taking.before.begin()->second.name;
-      stacks[*taking.parent].children.push_back({taking.stacks.pid, name, std::move(taking.stacks.threads)});
+      stacks[*taking.parent].children.push_back(
+          {taking.stacks.pid, name, std::move(taking.stacks.threads), std::move(taking.stacks.missing)});
     }
   }
   return stacks;

@@ -920,6 +920,25 @@ int CoordinatorCore::restarts_used() const {
   return job_.restarts + (has_window() ? successors : std::min(successors, config_.job.max_restarts - job_.restarts));
 }
 
+const char* CoordinatorCore::word_for(const Node& node) const {
+  if (node.cut) return "cut off";
+  if (node.leaving) return "leaving";
+  switch (node.state.phase) {
+    case WorkersPhase::Running:
+      return "running";
+    case WorkersPhase::Stopping:
+      return "stopping";
+    case WorkersPhase::Quiet:
+      return "quiet";
+    case WorkersPhase::Idle:
+      break;
+  }
+  if (node.seat >= 0 && node.state.succeeded && node.state.round == job_.round) return "done";
+  if (job_.phase == Phase::Over) return "idle";
+  if (job_.phase != Phase::Running) return "waiting";
+  return node.seat >= 0 ? "starting" : "spare";
+}
+
 JobFacts CoordinatorCore::facts() const {
   constexpr const char* kPhases[] = {"gathering", "opening", "running", "stopping", "over"};
   JobFacts facts{.phase = kPhases[static_cast<int>(job_.phase)],
@@ -931,13 +950,7 @@ JobFacts CoordinatorCore::facts() const {
                  .coordinator = config_.own_incarnation,
                  .nodes = {}};
   for (const auto& [incarnation, node] : roster_.nodes()) {
-    const WorkersPhase phase = node.state.phase;
-    const char* const state = node.cut                          ? "cut off"
-                              : node.leaving                    ? "leaving"
-                              : phase == WorkersPhase::Running  ? "running"
-                              : phase == WorkersPhase::Stopping ? "stopping"
-                                                                : "idle";
-    facts.nodes.push_back({incarnation, node.state.host, node.address, state, node.seat,
+    facts.nodes.push_back({incarnation, node.state.host, node.address, word_for(node), node.seat,
                            node.seat >= 0 ? node.base_rank : 0, node.state.slots});
   }
   std::stable_sort(facts.nodes.begin(), facts.nodes.end(), [](const auto& a, const auto& b) {

@@ -166,6 +166,9 @@ class CoordinatorCore {
   }
 
  private:
+  // Returns what a node does, as JobFacts names it.
+  const char* word_for(const Node& node) const;
+
   // Why the round is being stopped.
   enum class Trigger { Failure, Loss, Membership, Final };
   struct Stop {

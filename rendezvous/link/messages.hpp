@@ -188,8 +188,10 @@ struct LookAnswer {
 struct JobFacts {
   struct Node {
     std::string incarnation, host, address;  // the address is numeric; empty: the coordinator's own node
-    std::string state;                       // "running", "stopping", "idle", "cut off", "leaving"
-    int node_rank = -1;                      // in the newest round; -1: it has no seat there
+    // "running", "stopping", "quiet", "waiting" (for nodes, or for others to stop), "starting", "done", "spare", "idle"
+    // (the job is over), "cut off" or "leaving".
+    std::string state;
+    int node_rank = -1;  // in the newest round; -1: it has no seat there
     int base_rank = 0;
     int slots = 0;  // workers that it runs
     bool operator==(const Node&) const = default;

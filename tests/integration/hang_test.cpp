@@ -199,7 +199,7 @@ TEST_CASE("stacks before the stop: tools that never end delay it no longer than 
           "[launcher][integration]") {
   const TemporaryFolder folder;
   write_file(folder / "eu-stack", "#!/bin/sh\nexec sleep 1000\n", true);
-  const Words workers = {"0:exit=3", "wait"};
+  const Words workers = {"meet", "0:exit=3", "wait"};
   Process::Options options;
   options.environment = {{"PATH", folder.path() + ":" + getenv("PATH")}};
   const Result late = run(ddprun({"--nproc-per-node=2", "--stacks-timeout=2"}, workers), options);

@@ -4,10 +4,14 @@
 
 #include <algorithm>
 #include <catch2/catch.hpp>
+#include <chrono>
+#include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <sstream>
 #include <string>
+#include <vector>
 
 #include "rendezvous/agent_client.hpp"
 #include "rendezvous/base/error.hpp"
@@ -81,23 +85,56 @@ TEST_CASE("ps: the round counts, and the workers are those of the newest one", "
   CHECK(job.wait().code == 0);
 }
 
-TEST_CASE("ps: a job whose agent was killed is not listed, nor one of which every process was", "[apps][integration]") {
-  const bool all = GENERATE(false, true);
+TEST_CASE("ps: a job of which any process was killed is not listed, nor one of which all were, and no socket is left",
+          "[apps][integration]") {
+  const std::string which = GENERATE("guardian", "keeper", "agent", "worker", "all");
+  CAPTURE(which);
   Process job(ddprun({"--nproc-per-node=1"}, kWaits));
   job.wait_for("up");
   const pid_t agent = agent_of(job), keeper = keeper_of(job), worker = only_child_of(agent);
   const std::string socket = variable_of(worker, "DDPRUN_AGENT_SOCKET");
   CHECK(access(socket.c_str(), F_OK) == 0);
-  if (all) {
-    for (const pid_t pid : {job.pid(), keeper, agent, worker}) kill(pid, SIGSTOP);
-    for (const pid_t pid : {job.pid(), keeper, agent, worker}) kill(pid, SIGKILL);
-  } else {
-    kill(agent, SIGKILL);
-  }
+  const std::map<std::string, pid_t> parts = {
+      {"guardian", job.pid()}, {"keeper", keeper}, {"agent", agent}, {"worker", worker}};
+  const auto kill_those = [&](int signal) {
+    for (const auto& [name, pid] : parts) {
+      if (which == name || which == "all") kill(pid, signal);
+    }
+  };
+  if (which == "all") kill_those(SIGSTOP);
+  kill_those(SIGKILL);
   job.wait();
   CHECK(job.all_gone());
   CHECK_FALSE(listed(job));  // removes the socket if nobody else could
   CHECK(access(socket.c_str(), F_OK) != 0);
+}
+
+TEST_CASE("ps: agents that are stopped cost one wait together, and a job that runs is found", "[apps][integration]") {
+  const Words patient = {"--nproc-per-node=1", "--rdzv-conf=keep_alive_interval=60,keep_alive_max_attempt=5"};
+  Process runs(ddprun(patient, kWaits));
+  std::vector<std::unique_ptr<Process>> stopped;
+  for (int i = 0; i < 4; ++i) stopped.push_back(std::make_unique<Process>(ddprun(patient, kWaits)));
+  runs.wait_for("up");
+  for (const auto& job : stopped) job->wait_for("up");
+  std::vector<pid_t> agents;
+  for (const auto& job : stopped) agents.push_back(agent_of(*job));
+  for (const pid_t agent : agents) kill(agent, SIGSTOP);
+  const auto began = std::chrono::steady_clock::now();
+  const Result page = run(ddprun_raw({"ps", std::to_string(runs.pid())}));
+  const auto took = std::chrono::steady_clock::now() - began;
+  for (const pid_t agent : agents) kill(agent, SIGCONT);
+  CAPTURE(page.err);
+  CHECK(page.code == 0);
+  CHECK_THAT(page.out, Contains("1 worker on 1 node"));
+  CHECK(count(page.err, "no answer in 5 s (is the agent stopped?)") >= 4);
+  CHECK(took < std::chrono::seconds(15));  // one after the other they would take 20 s
+  kill(only_child_of(agent_of(runs)), SIGUSR1);
+  CHECK(runs.wait().code == 0);
+  for (const auto& job : stopped) {
+    kill(only_child_of(agent_of(*job)), SIGUSR1);
+    CHECK(job->wait().code == 0);
+    CHECK(job->all_gone());
+  }
 }
 
 TEST_CASE("ps: a request of another version, or of nonsense, is refused in words", "[apps][integration]") {

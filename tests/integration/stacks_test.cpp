@@ -43,6 +43,18 @@ TEST_CASE("stacks: the workers of a job that is named by its pid or the beginnin
   end(job);
 }
 
+TEST_CASE("stacks: where the system lets nobody trace, there are the states of threads, and a line that says so",
+          "[apps][integration]") {
+  Process job(Words{WITHOUT_CALL, "ptrace"} + ddprun({"--nproc-per-node=2"}, kWaits));
+  job.wait_for("up", 2);
+  const Result shown = run(ddprun_raw({"stacks", std::to_string(job.pid())}));
+  CAPTURE(shown.out, shown.err);
+  CHECK(shown.code == 0);
+  CHECK_THAT(shown.out, Contains("ranks 0-1: ") && Contains("the kernel says: asleep"));
+  if (shown.out.find("no eu-stack") == std::string::npos) CHECK_THAT(shown.out, Contains("Operation not permitted"));
+  end(job);
+}
+
 TEST_CASE("stacks: a name that means no job, or two, is refused with the jobs there are", "[apps][integration]") {
   const std::string id = "twice-" + std::to_string(getpid());
   Process first(ddprun({"--nproc-per-node=1", "--rdzv-id=" + id + "a"}, kWaits));

@@ -59,7 +59,7 @@ only launcher local          text
 only launcher stacks         text
 only launcher trace          text
 only launcher page           local text
-only launcher diagnosis      process output stacks text
+only launcher diagnosis      process output stacks text local
 only launcher coordination   config
 only launcher hosts          config process output text
 only launcher agent          config process preload output report placement text local stacks diagnosis coordination trace page

@@ -41,6 +41,59 @@ std::string list_of(const std::vector<FoundJob>& jobs) {
   return text;
 }
 
+// An agent that is asked for its state.
+struct Asked {
+  std::string path;
+  rendezvous::Descriptor connection;  // open while the answer is awaited
+  std::string answer, why_not;
+  bool is_gone = false;
+};
+
+// Does `what`, and notes why that fails.
+template <typename What>
+void attempt(Asked& asked, What what) {
+  try {
+    what();
+  } catch (const rendezvous::Error& error) {
+    asked.is_gone = error.code() == rendezvous::ErrorCode::PeerLost;
+    asked.why_not = error.what();
+    asked.connection.close();
+  }
+}
+
+Asked ask(std::string path) {
+  constexpr std::chrono::milliseconds kForItsPlace{100};
+  Asked asked{.path = std::move(path), .connection = {}, .answer = {}, .why_not = {}};
+  attempt(asked, [&] { asked.connection = rendezvous::send_to_agent(asked.path, kAskState, {}, kForItsPlace); });
+  return asked;
+}
+
+// Takes in answers as they come, so that agents that are stopped cost one wait together.
+void wait_for_answers(std::vector<Asked>& all, std::chrono::steady_clock::time_point until) {
+  for (;;) {
+    std::vector<pollfd> waits;
+    std::vector<Asked*> waiting;
+    for (Asked& asked : all) {
+      if (!asked.connection) continue;
+      waits.push_back({asked.connection.get(), POLLIN, 0});
+      waiting.push_back(&asked);
+    }
+    if (waits.empty()) return;
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - std::chrono::steady_clock::now()).count();
+    const int ready = left > 0 ? poll(waits.data(), waits.size(), static_cast<int>(left)) : 0;
+    if (ready < 0 && errno == EINTR) continue;
+    for (std::size_t i = 0; i < waits.size(); ++i) {
+      if (ready > 0 && waits[i].revents == 0) continue;
+      Asked& asked = *waiting[i];
+      attempt(asked, [&] {
+        if (ready <= 0) rendezvous::throw_no_answer(asked.path);
+        asked.answer = rendezvous::receive_answer(asked.connection.get(), asked.path).text;
+        asked.connection.close();
+      });
+    }
+  }
+}
+
 }  // namespace
 
 std::string ask_state(const std::string& socket) { return rendezvous::ask_agent(socket, kAskState).text; }
@@ -78,22 +131,21 @@ AgentAnswers ask_all_agents(const std::string& command) {
   AgentAnswers answers;
   const std::string folder = launcher::agent_socket_folder();
   if (access(folder.c_str(), F_OK) == 0) launcher::make_agent_socket_folder();  // whose is it?
-  for (const std::string& path : sockets_in(folder)) {
-    try {
-      const std::string answer = ask_state(path);
-      if (launcher::agent_view(answer)) {
-        answers.all.push_back({answer, path});
-        continue;
-      }
-      fprintf(stderr, "ddprun %s: %s: %s\n", command.c_str(), path.c_str(), answer.c_str());
-    } catch (const rendezvous::Error& error) {
-      if (error.code() == rendezvous::ErrorCode::PeerLost) {  // every process of its ddprun was killed at once
-        unlink(path.c_str());
-        continue;
-      }
-      fprintf(stderr, "ddprun %s: %s\n", command.c_str(), error.what());
+  std::vector<Asked> asked;
+  for (std::string& path : sockets_in(folder)) asked.push_back(ask(std::move(path)));
+  wait_for_answers(asked, std::chrono::steady_clock::now() + rendezvous::kAnswerWithin);
+  for (const Asked& one : asked) {
+    if (one.is_gone) {  // every process of its ddprun was killed at once
+      unlink(one.path.c_str());
+    } else if (!one.why_not.empty()) {
+      fprintf(stderr, "ddprun %s: %s\n", command.c_str(), one.why_not.c_str());
+      answers.is_complete = false;
+    } else if (launcher::agent_view(one.answer)) {
+      answers.all.push_back({one.answer, one.path});
+    } else {
+      fprintf(stderr, "ddprun %s: %s: %s\n", command.c_str(), one.path.c_str(), one.answer.c_str());
+      answers.is_complete = false;
     }
-    answers.is_complete = false;
   }
   return answers;
 }

@@ -44,6 +44,18 @@ std::chrono::milliseconds still_for(const HangJudgeCore::Words& words) {
   return since;
 }
 
+// Adds what the links of the nodes take, and names those that stand out.
+void tell_links(Hang& hang, const std::vector<HangJudge::Answer>& nodes, const HangJudgeCore::Words& words) {
+  std::vector<NodeLink> links;
+  for (const HangJudge::Answer& node : nodes) {
+    const auto said = words.find(node.node_rank);
+    const bool has_said = said != words.end() && said->second;
+    links.push_back({node.host, has_said ? said->second->link : std::nullopt});
+  }
+  for (const std::size_t slow : slow_links(links)) hang.culprit.words += "; " + describe_slow_link(links, slow);
+  hang.links = describe_links(links);
+}
+
 }  // namespace
 
 HangJudge::HangJudge(rendezvous::asio::io_context& io, std::chrono::milliseconds timeout, std::string host,
@@ -136,6 +148,7 @@ void HangJudge::judge(const std::vector<Answer>& stacks) {
   const bool names_ranks = silent.empty() && hang.culprit.guilt != Guilt::Everyone;
   if (names_ranks) hang.culprit.words += where(hang.culprit.ranks, stacks);
   hang.since = describe_since(still_for(words_));
+  tell_links(hang, stacks, words_);
   core_.note_verdict();
   tell_hang(hang, log_);
   own_verdict_ = verdict_json(hang, host_);

@@ -26,13 +26,14 @@ std::optional<std::vector<int>> ranks_in(const std::string& list) {
 }
 
 std::string to_json(const NodeStillness& stillness) {
-  return JsonObject()
-      .number("watched", stillness.is_watched ? 1 : 0)
-      .number("still", stillness.is_still ? 1 : 0)
-      .number("shows_steps", stillness.shows_steps ? 1 : 0)
-      .number("milliseconds", stillness.since.count())
-      .text("ended", list_of_ranks(stillness.ended))
-      .str();
+  JsonObject json;
+  json.number("watched", stillness.is_watched ? 1 : 0).number("still", stillness.is_still ? 1 : 0);
+  json.number("shows_steps", stillness.shows_steps ? 1 : 0).number("milliseconds", stillness.since.count());
+  json.text("ended", list_of_ranks(stillness.ended));
+  if (stillness.link) {
+    json.number("round_trip_us", stillness.link->microseconds).number("round_trips", stillness.link->round_trips);
+  }
+  return json.str();
 }
 
 std::optional<NodeStillness> stillness_from_json(std::string_view json) {
@@ -50,7 +51,10 @@ std::optional<NodeStillness> stillness_from_json(std::string_view json) {
   if (!watched || !still || !steps || !since || *since < 0 || ended == nullptr) return std::nullopt;
   auto ranks = ranks_in(*ended);
   if (!ranks) return std::nullopt;
-  return NodeStillness{*watched != 0, *still != 0, *steps != 0, std::chrono::milliseconds(*since), std::move(*ranks)};
+  NodeStillness said{*watched != 0, *still != 0, *steps != 0, std::chrono::milliseconds(*since), std::move(*ranks)};
+  const auto trip = number("round_trip_us"), trips = number("round_trips");
+  if (trip && trips && *trip >= 0 && *trips > 0) said.link = LinkDelay{*trip, static_cast<int>(*trips)};
+  return said;
 }
 
 }  // namespace ddp::launcher

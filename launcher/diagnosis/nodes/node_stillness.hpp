@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What a node says of itself when another one asks whether the whole job stands still, as flat JSON:
 //
-//     {"watched":1,"still":1,"shows_steps":0,"milliseconds":31200,"ended":"4,5"}
+//     {"watched":1,"still":1,"shows_steps":0,"milliseconds":31200,"ended":"4,5","round_trip_us":310,"round_trips":10}
 //
-// Times are durations: the clocks of two nodes are never compared.
+// Times are durations: the clocks of two nodes are never compared. What the node's link takes is missing at the
+// coordinator's own node, and from a ddprun that does not measure it.
 #pragma once
 
 #include <chrono>
@@ -11,6 +12,8 @@
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "launcher/local/link_delay.hpp"
 
 namespace ddp::launcher {
 
@@ -20,6 +23,7 @@ struct NodeStillness {
   bool shows_steps = false;            // all its workers show steps, so that the oldest step is the measure
   std::chrono::milliseconds since{0};  // how long ago its newest sign of progress came
   std::vector<int> ended = {};         // ranks of its workers that have ended well
+  std::optional<LinkDelay> link = {};  // to the coordinator
 
   bool operator==(const NodeStillness&) const = default;
 };

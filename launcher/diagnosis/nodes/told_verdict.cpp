@@ -19,6 +19,7 @@ std::string verdict_json(const Hang& hang, const std::string& judge) {
       .text("place", hang.culprit.place)
       .text("verdict", name_of(hang.culprit.guilt))
       .text("ranks", list_of_ranks(hang.culprit.ranks))
+      .text("links", hang.links)
       .str();
 }
 
@@ -31,7 +32,8 @@ std::optional<ToldVerdict> verdict_from_json(std::string_view json) {
     return value != nullptr ? rendezvous::printable(*value) : "";
   };
   auto ranks = ranks_in(text("ranks"));
-  ToldVerdict verdict = {text("judge"), text("since"), text("words"), text("place"), text("verdict"), {}};
+  ToldVerdict verdict = {text("judge"), text("since"), text("words"), text("place"), text("verdict"), {},
+                         text("links")};
   if (!ranks || verdict.words.empty() || verdict.since.empty()) return std::nullopt;
   verdict.ranks = std::move(*ranks);
   return verdict;
@@ -40,12 +42,14 @@ std::optional<ToldVerdict> verdict_from_json(std::string_view json) {
 void tell_verdict(const ToldVerdict& verdict, Log& log) {
   const Log::Rank rank = verdict.ranks.size() == 1 ? Log::Rank(verdict.ranks.front()) : Log::Rank();
   const std::string text = "no progress on all nodes: " + verdict.since + "\n  " + verdict.words +
+                           (verdict.links.empty() ? "" : "\n  " + describe_hang_links(verdict.links)) +
                            "\n  what each rank does is in the log of node " + verdict.judge;
   log.warning("hang", text, rank,
               JsonObject()
                   .json("ranks", "[" + list_of_ranks(verdict.ranks) + "]")
                   .text("verdict", verdict.guilt)
-                  .text("place", verdict.place));
+                  .text("place", verdict.place)
+                  .text("links", verdict.links));
 }
 
 }  // namespace ddp::launcher

@@ -16,6 +16,7 @@ struct ToldVerdict {
   std::string judge;  // host
   std::string since, words, place, guilt;
   std::vector<int> ranks;
+  std::string links;
 
   bool operator==(const ToldVerdict&) const = default;
 };

@@ -54,6 +54,23 @@ TEST_CASE("job page: the job, its nodes and its workers", "[apps][unit]") {
   CHECK_THAT(page, Contains("41, 0:01:15 ago") && Contains("1.6 GB") && Contains("0:01:01"));
 }
 
+TEST_CASE("job page: what links take is shown, and a node that answers slowly is named", "[apps][unit]") {
+  JobState job = some_job(1);
+  for (const std::int64_t microseconds : {400, 105'000}) {
+    NodeState node = job.nodes[0];
+    node.is_coordinator = false;
+    node.facts.host = node.view->host = microseconds > 1000 ? "far" : "near";
+    node.view->link = LinkDelay{microseconds, 20};
+    job.nodes.push_back(node);
+  }
+  job.nodes[2].facts.state = "quiet";
+  const std::string page = joined(JobPage().lines(job, {}));
+  CHECK_THAT(page,
+             Contains("node far answers slowly: a round trip of its link takes 105 ms, and of the others 0.40 ms"));
+  CHECK_THAT(page, Contains("LINK") && Contains("0.40 ms") && Contains("105 ms") && !Contains("node near"));
+  CHECK_THAT(page, Contains("quiet") && Contains("its workers wait for the next round"));
+}
+
 TEST_CASE("job page: other people's words do nothing to the terminal", "[apps][unit]") {
   const std::string page = joined(JobPage().lines(some_job(1), {}));
   CHECK(page.find('\x1b') == std::string::npos);

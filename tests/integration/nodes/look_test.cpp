@@ -122,6 +122,42 @@ TEST_CASE("hang: a node that does not answer is named, once another one stands s
   end(job, 3);
 }
 
+TEST_CASE("look: a node whose network is slow is named by every node: on the page, and in the verdict about a hang",
+          "[launcher][integration]") {
+  const Hosts hosts(3);
+  Process weather(hosts.instead_of_cable(1, {FAKE_CABLE_BINARY, "delay=60"}));
+  weather.wait_for("carries");
+  // Each verdict restarts the job, so that another one comes once enough round trips are measured.
+  NodesJob job(hosts,
+               static_job(3) + Words{"--rdzv-conf=keep_alive_interval=1,keep_alive_max_attempt=6", "--hang-timeout=0.3",
+                                     "--on-hang=restart", "--max-restarts=1000"},
+               {"say=up", "wait"});
+  for (int host = 0; host < 3; ++host) job.start_ranked(host);
+  const std::string says = "node node1 answers slowly: a round trip of its link takes 1";
+  for (int host = 0; host < 3; ++host) {
+    job.on(host).wait_for(says);
+    job.on(host).wait_for("round trips of the nodes' links to the one that coordinates: node1 1");
+  }
+  json node;
+  const auto is_named = [&] {
+    const json state = state_at(job.on(2));
+    if (state.at("nodes").size() < 3) return false;  // the links come back
+    node = state.at("nodes")[1];
+    return node.contains("slow_link") && !node.at("slow_link").is_null();
+  };
+  wait_until(is_named);
+  CHECK_THAT(node.at("slow_link").get<std::string>(), Contains(says));
+  CHECK(node.at("round_trip_us") >= 120'000);
+  CHECK_THAT(run(ddprun_raw({"ps", std::to_string(job.on(0).pid())})).out, Contains("LINK") && Contains(says));
+  for (int host = 0; host < 3; ++host) job.on(host).signal(SIGTERM);
+  for (int host = 0; host < 3; ++host) {
+    const Result end = job.on(host).wait();
+    CAPTURE(host, end.err);
+    CHECK_THAT(end.err, !Contains("node node2 answers slowly") && !Contains("node node0 answers slowly"));
+  }
+  CHECK(hosts.all_gone());
+}
+
 TEST_CASE("look: stop on any node of an elastic job ends all of it", "[launcher][integration]") {
   const Hosts hosts(3);
   NodesJob job(hosts, c10d_job("1:3", "last_call_timeout=60"), {"say=up", "wait"});
@@ -146,6 +182,8 @@ TEST_CASE("look: a spare is shown without a seat", "[launcher][integration]") {
   CHECK(state.at("nodes")[0].at("seated") == true);
   CHECK(state.at("nodes")[1].at("seated") == true);
   CHECK(state.at("nodes")[2].at("seated") == false);
+  CHECK(state.at("nodes")[2].at("state") == "spare");
+  CHECK(state.at("nodes")[2].at("phase") == "waiting");
   CHECK(state.at("nodes")[2].at("asked") == true);
   for (int host = 0; host < 2; ++host) kill(only_child_of(agent_of(job.on(host))), SIGUSR1);
   for (int host = 0; host < 3; ++host) CHECK(job.on(host).wait().code == 0);

@@ -126,6 +126,10 @@ TEST_CASE("shrink: below the minimum the workers that are left wait for a node",
   for (const std::size_t node : {0U, 1U}) job.node(node).wait_for("has taken a step in a world of 4", 2);
   job.lose(1, SIGKILL);
   job.node(0).wait_for("waiting for nodes: 1 of at least 2 there");
+  const Result page = run({DDPRUN_BINARY, "ps", std::to_string(job.node(0).pid())});
+  CHECK_THAT(page.out,
+             Contains(" gathering ") && Contains(" quiet ") && Contains("its workers wait for the next round"));
+  CHECK_THAT(run({DDPRUN_BINARY, "ps"}).out, Contains(" quiet ") && !Contains(" idle "));
   job.start(1, 1);
   job.finish({{1, 128 + SIGKILL}, {2, 128 + SIGKILL}});
   CAPTURE(job.out, job.err);

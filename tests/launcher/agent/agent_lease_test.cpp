@@ -116,6 +116,29 @@ TEST_CASE("agent: workers that the keeper killed while the agent was stopped hav
   CHECK(agent.does<SendReport>());
 }
 
+TEST_CASE("agent: what a heartbeat and its answer take is what the link takes, until the link breaks",
+          "[launcher][unit]") {
+  Agent agent;
+  CHECK_FALSE(agent.core.link_delay());
+  const auto beat = [&agent](milliseconds takes) {
+    while (!agent.does<SendHeartbeat>()) {
+      agent.now = std::max(agent.now, agent.core.wake_at().value());
+      agent.step(Tick{});
+    }
+    agent.now += takes;
+    agent.step(BeatArrived{});
+  };
+  beat(milliseconds(70));
+  CHECK(agent.core.link_delay() == LinkDelay{70'000, 1});
+  beat(milliseconds(30));
+  CHECK(agent.core.link_delay() == LinkDelay{30'000, 2});
+  agent.step(BeatArrived{});  // answers nothing
+  CHECK(agent.core.link_delay() == LinkDelay{30'000, 2});
+  agent.step(LinkDown{"reset"});
+  agent.step(LinkUp{});
+  CHECK_FALSE(agent.core.link_delay());
+}
+
 TEST_CASE("agent: the coordinator's own agent has its lease from its own loop", "[launcher][unit]") {
   AgentConfig config = Agent::config();
   config.coordinator = "";

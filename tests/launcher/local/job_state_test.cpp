@@ -39,7 +39,7 @@ JobFacts two_nodes() {
   facts.coordinator = "A";
   facts.nodes = {{"A", "a", "", "running", 0, 0, 2},
                  {"B", "b", "10.0.0.2", "running", 1, 2, 2},
-                 {"C", "c", "10.0.0.3", "idle", -1, 0, 2}};
+                 {"C", "c", "10.0.0.3", "spare", -1, 0, 2}};
   return facts;
 }
 
@@ -72,6 +72,24 @@ TEST_CASE("job state: what all nodes said is one document, which is read as it w
   const auto read = job_state(text);
   REQUIRE(read);
   CHECK(to_json(*read) == text);
+}
+
+TEST_CASE("job state: a node is slow whose link takes much longer than the others'", "[launcher][unit]") {
+  AgentView b = view_of("b", 2, 39), c = view_of("c", 4, 39);
+  b.link = LinkDelay{105'000, 20};
+  c.link = LinkDelay{400, 20};
+  c.phase = "waiting";
+  const JobState state = assemble(two_nodes(), {{"B", to_json(b)}, {"C", to_json(c)}}, "A", view_of("a", 0, 40), "");
+  const std::string text = to_json(state);
+  const json nodes = json::parse(text).at("nodes");
+  CHECK(nodes[0].at("round_trip_us").is_null());
+  CHECK(nodes[0].at("slow_link").is_null());
+  CHECK(nodes[1].at("round_trip_us") == 105'000);
+  CHECK_THAT(nodes[1].at("slow_link").get<std::string>(), Contains("node b answers slowly"));
+  CHECK(nodes[2].at("round_trip_us") == 400);
+  CHECK(nodes[2].at("slow_link").is_null());
+  CHECK(nodes[2].at("phase") == "waiting");
+  CHECK(to_json(job_state(text).value()) == text);
 }
 
 TEST_CASE("job state: a node that did not answer is shown as such", "[launcher][unit]") {

@@ -29,13 +29,23 @@ JobState some_job() {
   here.view->workers[0].step = 41;
   here.view->workers[0].seconds_since_step = 3;
   here.view->workers[0].steps_per_second = 2.5;
+  here.view->workers[1].steps_per_second = 1.0;
   here.view->workers[0].usage = WorkerUsage{.state = "runs", .cpu_ms = 7210, .rss = 104857600, .threads = 9};
   here.view->gpus = {GpuView{.index = 3, .percent = 97, .memory = 1 << 30, .capacity = std::int64_t{1} << 31}};
   NodeState silent{.facts = {}};
   silent.facts.host = "b";
   silent.facts.node_rank = 1;
   silent.error = "it did not answer in time";
-  state.nodes = {here, silent};
+  NodeState slow{.facts = {}};
+  slow.facts.host = "c";
+  slow.facts.node_rank = 2;
+  slow.view = AgentView{};
+  slow.view->link = LinkDelay{105'000, 20};
+  NodeState fast = slow;
+  fast.facts.host = "d";
+  fast.facts.node_rank = 3;
+  fast.view->link = LinkDelay{400, 20};
+  state.nodes = {here, silent, slow, fast};
   return state;
 }
 
@@ -52,8 +62,14 @@ TEST_CASE("metrics: values have their labels, and what is not known is left out"
   CHECK_THAT(text, Contains("ddprun_worker_step{host=\"a\",node=\"0\",rank=\"0\"} 41\n"));
   CHECK_THAT(text, Contains("ddprun_worker_cpu_seconds_total{host=\"a\",node=\"0\",rank=\"0\"} 7.21\n"));
   CHECK_THAT(text, Contains("ddprun_worker_resident_memory_bytes{host=\"a\",node=\"0\",rank=\"0\"} 104857600\n"));
+  CHECK_THAT(text, Contains("ddprun_node_link_round_trip_seconds{host=\"c\",node=\"2\"} 0.105\n"));
+  CHECK_THAT(text, !Contains("ddprun_node_link_round_trip_seconds{host=\"a\""));
+  CHECK_THAT(text, Contains("ddprun_node_slow{host=\"c\",node=\"2\"} 1\n"));
+  CHECK_THAT(text, Contains("ddprun_node_slow{host=\"d\",node=\"3\"} 0\n"));
+  CHECK_THAT(text, Contains("ddprun_worker_slow{host=\"a\",node=\"0\",rank=\"1\"} 1\n"));
+  CHECK_THAT(text, Contains("ddprun_worker_slow{host=\"a\",node=\"0\",rank=\"0\"} 0\n"));
   CHECK_THAT(text, Contains("ddprun_gpu_busy_ratio{host=\"a\",node=\"0\",gpu=\"3\"} 0.97\n"));
-  CHECK_THAT(text, !Contains("rank=\"1\"") && !Contains("\nddprun_job_step "));
+  CHECK_THAT(text, !Contains("ddprun_worker_step{host=\"a\",node=\"0\",rank=\"1\"") && !Contains("\nddprun_job_step "));
 }
 
 TEST_CASE("metrics: both formats declare each metric before its values, as they ask for it", "[launcher][unit]") {

@@ -10,9 +10,13 @@
 #include <catch2/catch.hpp>
 #include <csignal>
 #include <fstream>
+#include <iterator>
 
 #include "launcher/stacks/kernel_state.hpp"
+#include "launcher/stacks/stack_json.hpp"
+#include "launcher/stacks/stack_report.hpp"
 #include "launcher/stacks/tool_run.hpp"
+#include "rendezvous/base/pipe.hpp"
 #include "tests/support/process.hpp"
 
 using namespace ddp::launcher;
@@ -101,6 +105,114 @@ TEST_CASE("stacks: a tool that hangs is killed at the deadline, and whom it left
   while (child.state() != 'S') sched_yield();  // ends by the test's time limit if it stays stopped
 }
 
+TEST_CASE("stacks: of a thread in the kernel that no signal reaches there is its state, and no tool leaves it stopped",
+          "[launcher][integration]") {
+  // vfork() waits there until its child is gone or another program: also what a worker in mid-fork looks like.
+  ddp::rendezvous::Pipe ends = ddp::rendezvous::make_pipe("to end the child");
+  const pid_t forks = fork();
+  if (forks == 0) {
+    ends.write_end.close();
+    const pid_t held = vfork();
+    if (held == 0) {
+      char nothing = 0;
+      [[maybe_unused]] const auto none = read(ends.read_end.get(), &nothing, 1);
+      _exit(0);
+    }
+    waits_for_ever();
+  }
+  const auto state = [forks] { return kernel_threads(forks).at(forks).state; };
+  while (state() != 'D') sched_yield();
+  const StackTools tools = find_stack_tools(forks);
+  const auto stacks = take_stacks({{0, forks}}, tools, 1s);
+  CHECK_THAT(stacks[0].threads.at(0).kernel, Catch::StartsWith("in the kernel, where no signal reaches it"));
+  if (!tools.eu_stack.empty()) CHECK(stacks[0].missing == std::vector<std::string>{"eu-stack: it took too long"});
+  CHECK_FALSE(is_about_to_stop(forks));
+  ends.write_end.close();  // the child ends
+  while (state() == 'D') sched_yield();
+  while (state() == 'R') sched_yield();
+  CHECK(state() == 'S');
+  kill(forks, SIGKILL);
+  waitpid(forks, nullptr, 0);
+}
+
+TEST_CASE("stacks: of a Python that py-spy does not know there are py-spy's words, and the native functions",
+          "[launcher][integration]") {
+  const TemporaryFolder folder;
+  const std::string words = "Unsupported version of Python: 3.99.0";
+  const StackTools tools = {program(folder, "py-spy", "echo 'Error: " + words + "' >&2; exit 1"),
+                            find_stack_tools(getpid()).eu_stack};
+  const pid_t python = fork();
+  if (python == 0) {
+    execlp("python3", "python3", "-c", "import time; time.sleep(1000)", nullptr);
+    _exit(77);
+  }
+  const auto state = [python] { return kernel_threads(python).at(python).state; };
+  const auto has_python = [&] {
+    std::ifstream maps("/proc/" + std::to_string(python) + "/maps");
+    return std::string(std::istreambuf_iterator<char>(maps), {}).find("/python3") != std::string::npos;
+  };
+  while (state() != 'Z' && !(has_python() && state() == 'S')) sched_yield();
+  const bool has_ended = state() == 'Z';
+  const auto stacks = take_stacks({{0, python}}, tools, 30s);
+  kill(python, SIGKILL);
+  waitpid(python, nullptr, 0);
+  if (has_ended) {
+    std::puts("skipped: no python3 here");
+    std::exit(77);
+  }
+  REQUIRE_FALSE(stacks[0].missing.empty());
+  CHECK(stacks[0].missing[0] == "py-spy: Error: " + words);
+  CHECK_THAT(stacks[0].threads.at(0).kernel, Catch::StartsWith("asleep"));
+  const bool is_traced = !tools.eu_stack.empty() && stacks[0].missing.size() == 1;
+  if (is_traced) CHECK_FALSE(stacks[0].threads[0].native.empty());
+}
+
+TEST_CASE(
+    "stacks: of a worker's process that may not be traced, as under Yama, there is its state and a line that says so",
+    "[launcher][integration]") {
+  const TemporaryFolder folder;
+  const Child child;
+  const std::string self = std::to_string(getpid());
+  const std::string tool = program(folder, "eu-stack",
+                                   "for last; do :; done\n"
+                                   "[ $last = " +
+                                       self + " ] && echo 'TID " + self +
+                                       ":' && echo '#0  0x1 f' && exit 0\n"
+                                       "echo $0': Operation not permitted' >&2; exit 1");
+  const auto stacks = take_stacks({{0, getpid()}}, {"", tool}, 30s);
+  REQUIRE(stacks.size() == 1);
+  CHECK(stacks[0].missing.empty());
+  const auto& children = stacks[0].children;
+  const auto found =
+      std::find_if(children.begin(), children.end(), [&](const ChildStacks& one) { return one.pid == child.pid(); });
+  REQUIRE(found != children.end());
+  CHECK(found->missing == std::vector<std::string>{"eu-stack: Operation not permitted"});
+  const auto read = stacks_from_json(stacks_json(stacks));
+  REQUIRE(read);
+  const auto lines = beside_main_thread(read->front());
+  CHECK(std::any_of(lines.begin(), lines.end(), [&](const std::string& line) {
+    return line.starts_with("process " + std::to_string(child.pid()) + " (") && line.find("asleep") != line.npos &&
+           line.ends_with("(eu-stack: Operation not permitted)");
+  }));
+}
+
+TEST_CASE("stacks: a program without symbols has the names that its libraries export", "[launcher][integration]") {
+  const pid_t sleeps = fork();
+  if (sleeps == 0) execlp("sleep", "sleep", "1000", nullptr);
+  while (kernel_threads(sleeps).at(sleeps).name != "sleep" || kernel_threads(sleeps).at(sleeps).state != 'S') {
+    sched_yield();
+  }
+  const StackTools tools = find_stack_tools(sleeps);
+  const auto stacks = take_stacks({{0, sleeps}}, tools, 30s);
+  kill(sleeps, SIGKILL);
+  waitpid(sleeps, nullptr, 0);
+  CHECK_THAT(stacks[0].threads.at(0).kernel, Catch::StartsWith("asleep"));
+  if (tools.eu_stack.empty() || !stacks[0].missing.empty()) return;  // may not be traced here
+  std::string functions;
+  for (const Frame& frame : stacks[0].threads[0].native) functions += frame.function + " ";
+  CHECK_THAT(functions, Catch::Contains("clock_nanosleep"));
+}
+
 TEST_CASE("stacks: who was stopped before stays stopped", "[launcher][integration]") {
   const Child child;
   kill(child.pid(), SIGSTOP);
@@ -116,6 +228,23 @@ TEST_CASE("stacks: a tool's complaint is said", "[launcher][integration]") {
   const auto stacks =
       take_stacks({{0, child.pid()}}, {"", program(folder, "tool", "echo one >&2; echo 'no right' >&2; exit 1")}, 30s);
   CHECK(stacks[0].missing == std::vector<std::string>{"eu-stack: no right"});
+}
+
+TEST_CASE("stacks: what eu-stack says where it may not trace is said, though it lists the threads",
+          "[launcher][integration]") {
+  const TemporaryFolder folder;
+  const Child child;
+  const std::string id = std::to_string(child.pid());
+  const std::string tool = program(folder, "tool",
+                                   "echo 'PID " + id + " - process'; echo 'TID " + id +
+                                       ":'\n"
+                                       "echo $0': dwfl_thread_getframes tid " +
+                                       id +
+                                       ": Operation not permitted' >&2\n"
+                                       "echo \"$0: Couldn't show any frames.\" >&2; exit 2");
+  const auto stacks = take_stacks({{0, child.pid()}}, {"", tool}, 30s);
+  CHECK(stacks[0].missing ==
+        std::vector<std::string>{"eu-stack: dwfl_thread_getframes tid " + id + ": Operation not permitted"});
 }
 
 TEST_CASE("tools: they run side by side, and what each prints is kept", "[launcher][integration]") {

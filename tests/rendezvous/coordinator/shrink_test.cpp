@@ -2,6 +2,8 @@
 // --on-failure shrink: nodes of an elastic job come and go, and the workers of the others stay.
 #include <catch2/catch.hpp>
 #include <csignal>
+#include <map>
+#include <string>
 
 #include "tests/rendezvous/coordinator/small_job.hpp"
 
@@ -128,6 +130,35 @@ TEST_CASE("coordinator: below min the workers of a job that shrinks wait for a n
     CHECK(job.core.over());
     CHECK_THAT(job.told(1).reason, Contains("node b (10.0.0.2) left the job; nobody took its place within 60 s"));
   }
+}
+
+TEST_CASE("coordinator: what each node does has a word, also while it waits", "[rendezvous][unit]") {
+  Job job(2);
+  const auto words = [&job] {
+    std::map<std::string, std::string> all;
+    for (const JobFacts::Node& node : job.core.facts().nodes) all[node.host] = node.state;
+    return all;
+  };
+  using Words = std::map<std::string, std::string>;
+  job.report(1, job.on("a"));
+  CHECK(words() == Words{{"a", "waiting"}});
+  job.report(2, job.on("b"));
+  job.open();
+  CHECK(words() == Words{{"a", "starting"}, {"b", "starting"}});
+  job.report(1, job.on("a", WorkersPhase::Running));
+  job.report(2, job.on("b", WorkersPhase::Running));
+  CHECK(words() == Words{{"a", "running"}, {"b", "running"}});
+  AgentState ended = job.on("b");
+  ended.succeeded = true;
+  Job other(2);
+  other.begin(2);
+  other.report(2, ended);
+  CHECK(other.core.facts().nodes.at(1).state == "done");
+  AgentState left = job.on("b", WorkersPhase::Running);
+  left.left = true;
+  job.report(2, left);
+  job.become_quiet(1);
+  CHECK(words() == Words{{"a", "quiet"}});
 }
 
 TEST_CASE("coordinator: a worker's failure ends a job that shrinks where no restart is left", "[rendezvous][unit]") {

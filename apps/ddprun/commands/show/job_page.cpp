@@ -58,11 +58,16 @@ bool uses_libddp(const JobState& job) {
 
 std::string note_of(const NodeState& node) {
   if (!node.error.empty()) return harmless(node.error);
+  if (node.facts.state == "quiet") return "its workers wait for the next round";
   return node.facts.node_rank < 0 ? "no seat in this round" : node.is_coordinator ? "coordinator" : "";
 }
 
 std::string node_name(const NodeState& node) {
   return node.facts.node_rank < 0 ? "-" : std::to_string(node.facts.node_rank);
+}
+
+std::string link_of(const NodeState& node) {
+  return node.view && node.view->link ? launcher::describe_milliseconds(node.view->link->microseconds) : "-";
 }
 
 void add_gpu_lines(const JobState& job, std::vector<std::string>& lines) {
@@ -81,7 +86,7 @@ void add_gpu_lines(const JobState& job, std::vector<std::string>& lines) {
 }
 
 std::vector<std::string> node_lines(const JobState& job) {
-  std::vector<std::vector<std::string>> rows = {{"NODE", "HOST", "ADDRESS", "STATE", "WORKERS", "NOTE"}};
+  std::vector<std::vector<std::string>> rows = {{"NODE", "HOST", "ADDRESS", "LINK", "STATE", "WORKERS", "NOTE"}};
   std::size_t left_out = 0;
   for (const NodeState& node : job.nodes) {
     const std::string note = note_of(node);
@@ -92,8 +97,8 @@ std::vector<std::string> node_lines(const JobState& job) {
     }
     const std::string workers = node.view ? std::to_string(node.view->workers.size()) + " of " : "? of ";
     rows.push_back({node_name(node), harmless(node.facts.host),
-                    node.facts.address.empty() ? "-" : harmless(node.facts.address), harmless(node.facts.state),
-                    workers + std::to_string(node.facts.slots), note});
+                    node.facts.address.empty() ? "-" : harmless(node.facts.address), link_of(node),
+                    harmless(node.facts.state), workers + std::to_string(node.facts.slots), note});
   }
   std::vector<std::string> lines = table(rows);
   if (left_out > 0)
@@ -116,6 +121,7 @@ std::vector<std::string> head_lines(const JobState& job) {
   if (const auto slow = job.slow_rank()) {
     lines.push_back("rank " + std::to_string(slow->rank) + " is slow: " + slow->why);
   }
+  for (const auto& [node, why] : job.slow_links()) lines.push_back(harmless(why));
   if (!job.error.empty()) lines.push_back(harmless(job.error));
   return lines;
 }
