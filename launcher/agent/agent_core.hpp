@@ -260,6 +260,8 @@ class AgentCore {
   std::optional<TimePoint> wake_at() const;
   Phase phase() const { return phase_; }
   const rendezvous::AgentState& state() const { return state_; }
+  // Returns after which silence the coordinator counts a node as lost, as it says; 0: never.
+  std::chrono::milliseconds lost_after() const { return lost_after_; }
 
  private:
   void on(const LinkUp& event);
