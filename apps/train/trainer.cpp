@@ -118,7 +118,7 @@ std::string run_id() {
 Learned::Learned(const Options& options, const Corpus& corpus)
     : file{options.checkpoint, identity(options, corpus), run_id()},
       report(options.steps, double(options.global_batch) * options.shape.context),
-      gpt(options.shape, options.seed),
+      gpt(options.shape),
       optimizer(make_optimizer(gpt.parameters(), options.weight_decay)) {}
 
 // Returns what a new process gets from one that has stayed.
@@ -354,6 +354,7 @@ void train(const Options& options) {
   ddp::Session session = ddp::init_process_group();
   Learned learned(options, corpus);
   if (options.keep) keep(learned, session);
+  if (!learned.kept.found()) learned.gpt.initialise(options.seed);
   // Once, unless processes stay when others fail.
   ddp::run(session, learned.state(), [&] { Trainer(options, corpus, session, learned).run(); });
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "apps/train/model/gpt.hpp"
 
+#include <random>
+
 #include "apps/train/model/layers.hpp"
 
 namespace train {
@@ -89,9 +91,17 @@ struct Gpt::Network {
   const Matrix* last = nullptr;
 };
 
-Gpt::Gpt(const GptShape& shape, std::uint64_t seed)
-    : network_(std::make_unique<Network>(Initializer{parameters_, std::mt19937_64(seed)}, shape)) {}
+Gpt::Gpt(const GptShape& shape) : network_(std::make_unique<Network>(Initializer{parameters_}, shape)) {}
 Gpt::~Gpt() = default;
+
+void Gpt::initialise(std::uint64_t seed) {
+  std::mt19937_64 random(seed);
+  for (Parameter& p : parameters_) {
+    if (p.deviation == 0) continue;
+    std::normal_distribution<float> distribution(0, p.deviation);
+    for (float& v : p.value) v = distribution(random);
+  }
+}
 
 std::size_t Gpt::parameter_count() const {
   std::size_t count = 0;

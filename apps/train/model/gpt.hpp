@@ -13,6 +13,7 @@
 #include <new>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "apps/train/corpus.hpp"
@@ -20,13 +21,21 @@
 namespace train {
 
 // Allocates on a cache-line boundary: vectorised sums then have the same order, and so the same
-// bits, in every run.
+// bits, in every run. New elements have no value until one is written: memory that nobody writes costs no time.
 template <typename T>
 struct CacheLineAllocator {
   using value_type = T;
   static constexpr std::align_val_t kLine{64};
   T* allocate(std::size_t n) { return static_cast<T*>(::operator new(n * sizeof(T), kLine)); }
   void deallocate(T* p, std::size_t) { ::operator delete(p, kLine); }
+  template <typename... Args>
+  void construct(T* p, Args&&... args) {
+    if constexpr (sizeof...(Args) > 0) {
+      ::new (p) T(std::forward<Args>(args)...);
+    } else {
+      ::new (p) T;
+    }
+  }
   bool operator==(const CacheLineAllocator&) const = default;
 };
 using Floats = std::vector<float, CacheLineAllocator<float>>;
@@ -38,6 +47,7 @@ struct Parameter {
   std::size_t index = 0;  // position in the model, in the order of the forward pass
   Floats initial = {};    // memory of `value`, unless that has moved
   Floats gradient = {};
+  float deviation = 0;  // standard deviation of the values that initialise() draws; 0: it draws none
   std::span<float> value = initial;
 };
 // A deque, because layers keep references to their parameters while more are added.
@@ -55,9 +65,12 @@ class Gpt {
   static constexpr int kVocabulary = 256;
   using GradientReady = std::function<void(std::size_t index)>;
 
-  // Initialises the weights randomly; equal seeds give equal weights.
-  Gpt(const GptShape& shape, std::uint64_t seed);
+  explicit Gpt(const GptShape& shape);
   ~Gpt();
+
+  // Draws the weights. Equal seeds give equal weights. Until this is called, or a checkpoint is read, they have no
+  // values: a process that finds its parameters in kept memory spares the time, 0.2 s for ten million of them.
+  void initialise(std::uint64_t seed);
 
   Parameters& parameters() { return parameters_; }
   std::size_t parameter_count() const;  // counts numbers, not tensors

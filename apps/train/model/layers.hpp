@@ -8,8 +8,8 @@
 #pragma once
 
 #include <Eigen/Core>
+#include <algorithm>
 #include <cmath>
-#include <random>
 
 #include "apps/train/model/gpt.hpp"
 
@@ -23,25 +23,24 @@ using Ready = Gpt::GradientReady;
 inline MatrixView matrix(const Parameter& p, std::span<float> of) { return {of.data(), p.shape[0], p.shape[1]}; }
 inline RowView row(std::span<float> of) { return {of.data(), static_cast<Eigen::Index>(of.size())}; }
 
-// Creates parameters with their initial values.
+// Creates parameters.
 struct Initializer {
   Parameters& parameters;
-  std::mt19937_64 random;
 
   Parameter& constant(std::string name, std::vector<std::int64_t> shape, float value) {
+    Parameter& p = normal(std::move(name), std::move(shape), 0);
+    std::fill(p.value.begin(), p.value.end(), value);
+    return p;
+  }
+  Parameter& normal(std::string name, std::vector<std::int64_t> shape, float deviation) {
     std::size_t count = 1;
     for (const std::int64_t n : shape) count *= static_cast<std::size_t>(n);
     return parameters.emplace_back(Parameter{.name = std::move(name),
                                              .shape = std::move(shape),
                                              .index = parameters.size(),
-                                             .initial = Floats(count, value),
-                                             .gradient = Floats(count)});
-  }
-  Parameter& normal(std::string name, std::vector<std::int64_t> shape, float deviation) {
-    Parameter& p = constant(std::move(name), std::move(shape), 0);
-    std::normal_distribution<float> distribution(0, deviation);
-    for (float& v : p.value) v = distribution(random);
-    return p;
+                                             .initial = Floats(count),
+                                             .gradient = Floats(count),
+                                             .deviation = deviation});
   }
 };
 

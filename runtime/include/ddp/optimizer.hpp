@@ -9,7 +9,10 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
+#include <memory>
+#include <new>
 #include <optional>
 #include <string>
 #include <utility>
@@ -230,9 +233,13 @@ class OptimizerShard {
     end_ = end;
     std::size_t states = 0;
     for (const Options& o : options_) states = std::max(states, Rule::state_count(o));
-    own_states_.assign(states, std::vector<std::byte>(bytes));
+    own_states_.clear();
     states_.clear();
-    for (std::vector<std::byte>& own : own_states_) states_.push_back({own.data(), own.size()});
+    for (std::size_t s = 0; s < states; ++s) {
+      own_states_.emplace_back(static_cast<std::byte*>(std::calloc(1, std::max<std::size_t>(bytes, 1))));
+      if (!own_states_.back()) throw std::bad_alloc();
+      states_.push_back({own_states_.back().get(), bytes});
+    }
   }
 
   /// Counts a step; called before update().
@@ -335,7 +342,11 @@ class OptimizerShard {
   detail::ParameterRow row_;
   std::size_t begin_ = 0;  // this rank's part of the row
   std::size_t end_ = 0;
-  std::vector<std::vector<std::byte>> own_states_;
+  struct Free {
+    void operator()(std::byte* memory) const { std::free(memory); }
+  };
+  // From calloc(): a process that finds kept memory never touches these pages, and so never waits for them.
+  std::vector<std::unique_ptr<std::byte[], Free>> own_states_;
   std::vector<State> states_;  // memory of that part, for each state
   std::int64_t own_steps_taken_ = 0;
   std::int64_t* steps_taken_ = &own_steps_taken_;

@@ -19,7 +19,10 @@ const ddp::Metadata kIdentity = {{"width", "8"}, {"seed", "1"}};
 
 // A model that has been trained for a while.
 struct Training {
-  explicit Training(const GptShape& shape = kTiny) : gpt(shape, 1) { optimizer.set_lr(1e-2); }
+  explicit Training(const GptShape& shape = kTiny) : gpt(shape) {
+    gpt.initialise(1);
+    optimizer.set_lr(1e-2);
+  }
   Gpt gpt;
   ddp::AdamW optimizer = make_optimizer(gpt.parameters(), 0.1);
 

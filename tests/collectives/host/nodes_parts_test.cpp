@@ -48,3 +48,19 @@ TEST_CASE("link: opens only if what listens there knows the secret of the group"
     CHECK(link.is_broken() == (answer == 'x'));
   }
 }
+
+TEST_CASE("link: a rank hears only who knows the secret of the group", "[collectives][integration]") {
+  const LinkSecrets secrets(std::string(2 * LinkSecrets::kBytes, 's'));
+  for (const char secret : {'s', 'x'}) {
+    int ends[2];
+    REQUIRE(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
+    Stranger stranger{ddp::rendezvous::Descriptor(ends[0])};
+    const ddp::rendezvous::Descriptor who_connects(ends[1]);
+    Hello hello;
+    hello.secret.fill('s');
+    hello.secret.back() = secret;
+    REQUIRE(write(who_connects.get(), &hello, sizeof hello) == static_cast<ssize_t>(sizeof hello));
+    const bool is_known = secret == 's';
+    CHECK(stranger.hear(secrets) == (is_known ? Stranger::Said::Hello : Stranger::Said::SomethingElse));
+  }
+}

@@ -12,6 +12,10 @@ namespace {
 
 const GptShape kTiny = {.context = 6, .layers = 2, .heads = 2, .width = 8};
 
+struct DrawnGpt : Gpt {
+  DrawnGpt(const GptShape& shape, std::uint64_t seed) : Gpt(shape) { initialise(seed); }
+};
+
 struct Batch {
   std::vector<std::vector<std::uint8_t>> storage;
   std::vector<Bytes> windows;
@@ -51,7 +55,7 @@ double measured_slope(Gpt& gpt, const Batch& batch, Parameter& p, const std::vec
 }
 
 TEST_CASE("gpt: gradients are the slopes of the loss, for every parameter", "[train][unit]") {
-  Gpt gpt(kTiny, 3);
+  DrawnGpt gpt(kTiny, 3);
   enlarge(gpt);
   const Batch batch(3, 7, 11);
   gpt.forward(batch.windows);
@@ -86,7 +90,7 @@ TEST_CASE("gpt: gradients are the slopes of the loss, for every parameter", "[tr
 }
 
 TEST_CASE("gpt: a single element's gradient is its slope", "[train][unit]") {
-  Gpt gpt(kTiny, 3);
+  DrawnGpt gpt(kTiny, 3);
   enlarge(gpt);
   const Batch batch(2, 7, 12);
   gpt.forward(batch.windows);
@@ -105,7 +109,7 @@ TEST_CASE("gpt: a single element's gradient is its slope", "[train][unit]") {
 }
 
 TEST_CASE("gpt: backward announces every gradient once, later layers before earlier ones", "[train][unit]") {
-  Gpt gpt(kTiny, 3);
+  DrawnGpt gpt(kTiny, 3);
   const Batch batch(1, 7, 1);
   gpt.forward(batch.windows);
   std::vector<std::size_t> announced;
@@ -117,7 +121,7 @@ TEST_CASE("gpt: backward announces every gradient once, later layers before earl
 }
 
 TEST_CASE("gpt: an announced gradient does not change any more", "[train][unit]") {
-  Gpt gpt(kTiny, 3);
+  DrawnGpt gpt(kTiny, 3);
   const Batch batch(2, 7, 1);
   gpt.forward(batch.windows);
   std::vector<Floats> seen(gpt.parameters().size());
@@ -126,13 +130,13 @@ TEST_CASE("gpt: an announced gradient does not change any more", "[train][unit]"
 }
 
 TEST_CASE("gpt: an untrained model finds all bytes about equally likely", "[train][unit]") {
-  Gpt gpt(GptShape{}, 1);
+  DrawnGpt gpt(GptShape{}, 1);
   const Batch batch(4, 65, 2);
   CHECK(gpt.forward(batch.windows) == Approx(std::log(256)).margin(0.2));
 }
 
 TEST_CASE("gpt: later bytes do not change the predictions before them", "[train][unit]") {
-  Gpt gpt(kTiny, 3);
+  DrawnGpt gpt(kTiny, 3);
   enlarge(gpt);
   std::vector<std::uint8_t> text = {'a', 'b', 'c', 'd', 'e', 'f'};
   const std::vector<float> before = gpt.logits(text);
@@ -146,7 +150,7 @@ TEST_CASE("gpt: later bytes do not change the predictions before them", "[train]
 }
 
 TEST_CASE("gpt: earlier bytes change the predictions after them", "[train][unit]") {
-  Gpt gpt(kTiny, 3);
+  DrawnGpt gpt(kTiny, 3);
   enlarge(gpt);
   const auto last = [&gpt](const std::string& text) {
     const std::vector<std::uint8_t> bytes(text.begin(), text.end());
@@ -158,7 +162,7 @@ TEST_CASE("gpt: earlier bytes change the predictions after them", "[train][unit]
 }
 
 TEST_CASE("gpt: the loss of a batch is the mean over its windows", "[train][unit]") {
-  Gpt gpt(kTiny, 3);
+  DrawnGpt gpt(kTiny, 3);
   enlarge(gpt);
   const Batch batch(4, 7, 9);
   double sum = 0;
@@ -167,7 +171,7 @@ TEST_CASE("gpt: the loss of a batch is the mean over its windows", "[train][unit
 }
 
 TEST_CASE("gpt: the same seed gives the same model, and the same batch the same bits", "[train][unit]") {
-  Gpt one(kTiny, 3), two(kTiny, 3), other(kTiny, 4);
+  DrawnGpt one(kTiny, 3), two(kTiny, 3), other(kTiny, 4);
   const Batch batch(4, 7, 9);
   CHECK(one.forward(batch.windows) == two.forward(batch.windows));
   one.backward(kIgnore);
@@ -180,7 +184,7 @@ TEST_CASE("gpt: the same seed gives the same model, and the same batch the same 
 }
 
 TEST_CASE("gpt: learns one small batch by heart", "[train][unit]") {
-  Gpt gpt({.context = 16, .layers = 2, .heads = 2, .width = 32}, 1);
+  DrawnGpt gpt({.context = 16, .layers = 2, .heads = 2, .width = 32}, 1);
   ddp::AdamW optimizer = make_optimizer(gpt.parameters(), 0);
   optimizer.set_lr(1e-2);
   const Batch batch(2, 17, 4);
