@@ -203,6 +203,7 @@ class _Group:
     def __init__(self, backend: str, timeout: timedelta):
         self._backend = backend
         self._timeout = timeout
+        self._wrappers = Wrappers()
         if backend == "ddp":
             import ddprun.torch  # noqa: F401  # before PyTorch 2.14 it makes the backend known
 
@@ -223,6 +224,9 @@ class _Group:
 
     def leave(self) -> None:
         """Ends the group."""
+        # A reducer that is the last to have the group ends it while it holds Python's lock. In PyTorch 2.4 Gloo's threads,
+        # which it waits for, may need the lock to free a tensor: then both wait forever.
+        self._wrappers.release()
         if dist.is_initialized():
             dist.destroy_process_group()
 
@@ -235,7 +239,6 @@ class _StayingGroup(_Group):
         self._is_libddps = backend == "ddp" or _serves_gloo()
         self._store: Any = None
         self._connections = Connections()
-        self._wrappers = Wrappers()
         if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
             raise RuntimeError(
                 "ddprun.attempts: under --on-failure replace or shrink the ranks meet in ddprun's store, and rank 0 is to host one "
@@ -283,7 +286,6 @@ class _StayingGroup(_Group):
 
     def leave(self) -> None:
         self._connections.close()
-        self._wrappers.release()
         super().leave()
         self._store = None
         world: Any = getattr(dist.distributed_c10d, "_world", None)
