@@ -3,8 +3,8 @@
 // backward is still running. Then all workers take the same step, so that they have the same model
 // at all times.
 //
-// A batch has the same sequences however many workers there are. So under `ddprun --on-failure shrink`, where their number
-// changes while the job runs, the training goes on as it would have.
+// A batch has the same sequences however many workers there are. So under `ddprun --on-failure shrink`, where their
+// number changes while the job runs, the training goes on as it would have.
 #include "apps/train/trainer.hpp"
 
 #include <algorithm>
@@ -40,7 +40,7 @@ struct Learned {
   Position position;
   ddp::Kept kept;             // finds these three, if a process of this job has kept them
   std::int64_t progress = 0;  // 0: the start is not over; else 1 + position.step
-  double loss = 0;            // of the last step, averaged over all workers
+  double loss = 0;            // the last step's, averaged over all workers
 };
 
 // Trains with the workers of one round.
@@ -66,7 +66,7 @@ class Trainer {
   std::size_t context_;
   ddp::ProcessGroup world_;
   std::int64_t sequences_per_epoch_;
-  ddp::DistributedSampler sampler_;  // of all sequences, of which each worker takes its share
+  ddp::DistributedSampler sampler_;  // has all sequences; each worker takes its share of a batch
   std::int64_t epoch_ = -1;          // the epoch to which windows_ belongs
   std::vector<std::int64_t> windows_;
   int restart_count_;
@@ -202,7 +202,8 @@ Position Trainer::open_files() {
   if (!options_.log.empty()) report_.open_log(options_.log, position.step > 0 ? "a" : "w");
   if (start == StartMode::SetAside) {
     std::filesystem::rename(learned_.file.path, learned_.file.path + ".previous");
-    report_.line("starting from scratch; the checkpoint of an earlier run is now %s.previous", learned_.file.path.c_str());
+    report_.line("starting from scratch; the checkpoint of an earlier run is now %s.previous",
+                 learned_.file.path.c_str());
   }
   return position;
 }

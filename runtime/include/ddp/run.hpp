@@ -110,8 +110,8 @@ inline void rejoin(Session& session, const Error& error) {
 /// size, such as this rank's share of the data, is computed in `body`, too, and averages divide by the size there. The
 /// state is changed only between a step's last collective and the end of the step: else a step that fails leaves a
 /// state that is neither before nor after it. All ranks call run(), as the first that they do with the session; they
-/// leave it together. Errors other than Status::PeerLost, and Status::Aborted after it, come out of it, as do these where
-/// the process does not stay.
+/// leave it together. Errors other than Status::PeerLost, and Status::Aborted after it, come out of it, as do these
+/// where the process does not stay.
 template <typename Body>
 void run(Session& session, const RunState& state, Body body) {
   std::int32_t stays = 0;

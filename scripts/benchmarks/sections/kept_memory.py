@@ -91,7 +91,7 @@ def kill_once(running, steps, kills_all):
 
 
 def figures_of(killed_at, running, steps, step_time, ranks=WORKERS):
-    """Waits until so many ranks are done with a step that not so many were done with before."""
+    """Waits until `ranks` of them are done with a step that fewer were done with before."""
     def ends(ranks=ranks):
         return {step: sorted(times)[ranks - 1] for step, times in steps.done().items() if len(times) >= ranks}
 

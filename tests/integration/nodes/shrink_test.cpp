@@ -53,7 +53,8 @@ std::string undisturbed(const std::string& steps) {
 
 class ElasticJob {
  public:
-  ElasticJob(const Hosts& hosts, const std::string& nnodes, Words verbs, const std::string& conf = "last_call_timeout=1")
+  ElasticJob(const Hosts& hosts, const std::string& nnodes, Words verbs,
+             const std::string& conf = "last_call_timeout=1")
       : hosts_(hosts), options_(c10d_job(nnodes, conf)), verbs_(std::move(verbs)) {}
 
   Process& start(int host, int workers = 2) {

@@ -129,8 +129,9 @@ TEST_CASE("nodes train: a host that dies and is replaced costs time, not a bit o
   CHECK(hosts.all_gone());
 }
 
-TEST_CASE("nodes train: with --on-failure shrink hosts are lost and come, and each step learns what it would have learned",
-          "[apps][integration]") {
+TEST_CASE(
+    "nodes train: with --on-failure shrink hosts are lost and come, and each step learns what it would have learned",
+    "[apps][integration]") {
   const TemporaryFolder folder;
   const Words options = {"--steps=4000", "--validate-every=0", "--checkpoint-every=0", "--layers=1"};
   const auto await_lines = [&](const std::string& name, std::size_t lines) {

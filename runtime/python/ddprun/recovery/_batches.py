@@ -55,7 +55,7 @@ class Division(NamedTuple):
     """How a loader divides the data of an epoch."""
 
     ranks: int  # that have a part each; 1 if this loader has all, as far as is known
-    examples: int  # of a batch; 1 if that is not known, so that a batch counts as one example
+    examples: int  # in a batch; 1 if that is not known, so that a batch counts as one example
 
 
 def division_of(loader: Any) -> Division:
@@ -74,7 +74,7 @@ def _counts(number: Any) -> bool:
 def iterate_from_example(loader: Any, example: int, least: int = 0, draws_now: bool = False) -> "Iterator[Any]":
     """Returns an iterator over a loader's batches from one that begins with the example of that index, or a little
     before it: with a whole batch, if the loader does not let it begin elsewhere, and so that `least` whole batches are
-    left, if the loader has so many."""
+    left, if the loader has them."""
     size = division_of(loader).examples
     sampler = _sampler_of_examples(loader)
     if least > 0 and example > 0:

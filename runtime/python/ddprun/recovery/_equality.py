@@ -15,7 +15,7 @@ from torch import distributed as dist
 
 from ddprun.recovery._record import packed, unpacked
 
-_BYTES = 16384  # of each parameter: those of two parts of a model differ from the first number on
+_BYTES = 16384  # size of what is compared of a parameter: two parts of a model differ from the first number on
 _NAMED = 3  # names in the sentence
 
 

@@ -72,9 +72,9 @@ class Training:
         self._has_started = False  # the loop of this attempt
         self._skips_update = False  # the tensors have the next update already
         self._taken = (0, 0, 0)  # examples of the epoch up to that update, batches of its step, and ranks
-        self._division = Division(1, 1)  # of the loader
+        self._division = Division(1, 1)  # how the loader divides the data
         self._goes_to: Optional[int] = None  # number of examples, after which the next step begins
-        self._ranks = self._ranks_before = 0  # of this attempt, and of the one before
+        self._ranks = self._ranks_before = 0  # how many this attempt has, and the one before had
         self._gradients: "List[Tuple[torch.Tensor, Any]]" = []  # while an update is left out
         self._loaders_generators: List[torch.Generator] = []
         self._hooks = [
