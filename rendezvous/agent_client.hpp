@@ -50,9 +50,12 @@
 // And about survivors (ddprun --on-failure replace or shrink):
 //
 //     {"version":1,"ask":"stay","incarnation":"...","stays":1}
-//                                                      -> {"version":1,"stays":1}: when another worker fails, this one
-//                                                         leaves its groups and waits for the next round; 0 in the
-//                                                         answer if it cannot be had, in the question if no longer
+//                                                      -> {"version":1,"stays":1,"lost_after_ms":15000}: when another
+//                                                         worker fails, this one leaves its groups and waits for the
+//                                                         next round; 0 in the answer if it cannot be had, in the
+//                                                         question if no longer. A node counts as lost after a silence
+//                                                         of lost_after_ms, 0: never; so long may it take until ddprun
+//                                                         knows why a group has failed
 //     {"version":1,"ask":"quiet","incarnation":"...","round":3}
 //                                                         it has left the groups of this round of the page
 //     {"version":1,"ask":"connections","incarnation":"...","others":0,"sockets":"123,456"}

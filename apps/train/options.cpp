@@ -27,9 +27,8 @@ void declare(CLI::App& app, Options& o) {
 
   app.option_defaults()->group("Training");
   app.add_option("--steps", o.steps, "Optimisation steps")->check(count);
-  app.add_option(
-         "--global-batch", o.global_batch,
-         "Sequences per step, all workers together: their number must divide it, and does not change the result")
+  app.add_option("--global-batch", o.global_batch,
+                 "Sequences per step, all workers together; how many workers there are does not change the result")
       ->check(count);
   app.add_option("--lr", o.learning_rate, "Peak learning rate; a cosine takes it down to a tenth")->check(fraction);
   app.add_option("--warmup", o.warmup, "Steps until the peak")->check(count_or_none);

@@ -27,8 +27,8 @@ std::string bar(int done, int all) {
 
 }  // namespace
 
-ProgressReport::ProgressReport(int rank, int steps, double bytes_per_step)
-    : speaks_(rank == 0), terminal_(isatty(STDOUT_FILENO) != 0), steps_(steps), bytes_per_step_(bytes_per_step) {}
+ProgressReport::ProgressReport(int steps, double bytes_per_step)
+    : terminal_(isatty(STDOUT_FILENO) != 0), steps_(steps), bytes_per_step_(bytes_per_step) {}
 
 void ProgressReport::open_log(const std::string& path, const char* mode) {
   log_.reset(std::fopen(path.c_str(), mode));

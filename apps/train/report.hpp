@@ -13,8 +13,10 @@ namespace train {
 
 class ProgressReport {
  public:
-  // Writes nothing on ranks other than 0.
-  ProgressReport(int rank, int steps, double bytes_per_step);
+  ProgressReport(int steps, double bytes_per_step);
+
+  // Only rank 0 writes.
+  void speak(bool speaks) { speaks_ = speaks; }
 
   // Writes one line per step to a file: the step and the loss, with all digits of a float. mode is
   // as for fopen.
@@ -28,7 +30,7 @@ class ProgressReport {
  private:
   using Clock = std::chrono::steady_clock;
 
-  bool speaks_, terminal_;
+  bool speaks_ = false, terminal_;
   int steps_, first_step_ = 0;
   double bytes_per_step_;
   Clock::time_point begun_;

@@ -2,6 +2,9 @@
 // Each worker computes the gradients of its share of a batch, and libddp averages them while
 // backward is still running. Then all workers take the same step, so that they have the same model
 // at all times.
+//
+// A batch has the same sequences however many workers there are. So under `ddprun --on-failure shrink`, where their
+// number changes while the job runs, the training goes on as it would have.
 #include "apps/train/trainer.hpp"
 
 #include <algorithm>
@@ -24,17 +27,35 @@ namespace {
 constexpr std::size_t kValidationWindows = 256;
 constexpr float kTemperature = 0.7F;  // for the sample; below 1, likely bytes become likelier
 
+// What all workers have alike after each step. It outlives the groups: where others fail and this process stays, it
+// goes on with another Trainer.
+struct Learned {
+  Learned(const Options& options, const Corpus& corpus);
+  ddp::RunState state();
+
+  CheckpointFile file;
+  ProgressReport report;
+  Gpt gpt;
+  ddp::AdamW optimizer;
+  Position position;
+  ddp::Kept kept;             // finds these three, if a process of this job has kept them
+  std::int64_t progress = 0;  // 0: the start is not over; else 1 + position.step
+  double loss = 0;            // the last step's, averaged over all workers
+};
+
+// Trains with the workers of one round.
 class Trainer {
  public:
-  Trainer(const Options& options, const Corpus& corpus, const ddp::Session& session);
+  Trainer(const Options& options, const Corpus& corpus, const ddp::Session& session, Learned& learned);
   void run();
 
  private:
-  ddp::Kept keep_or_start(const ddp::Session& session);
-  Position start(int restart_count, bool goes_on);
-  Position open_files(int restart_count);
+  bool begin();
+  Position start(bool goes_on);
+  Position open_files();
   std::vector<Bytes> next_windows();
   void take_step();
+  void finish_step();
   void validate();
   void write_checkpoint();
   void write_sample();
@@ -44,27 +65,26 @@ class Trainer {
   const Corpus& corpus_;
   std::size_t context_;
   ddp::ProcessGroup world_;
-  std::int64_t sequences_per_epoch_;  // whole batches only, so that every number of workers reads the same ones
-  ddp::DistributedSampler sampler_;
-  std::int64_t epoch_ = -1;  // the epoch to which windows_, this worker's share, belongs
+  std::int64_t sequences_per_epoch_;
+  ddp::DistributedSampler sampler_;  // has all sequences; each worker takes its share of a batch
+  std::int64_t epoch_ = -1;          // the epoch to which windows_ belongs
   std::vector<std::int64_t> windows_;
-  CheckpointFile file_;
   int restart_count_;
-  ProgressReport report_;
 
-  Gpt gpt_;
-  ddp::AdamW optimizer_;
-  Position position_;
-  ddp::Kept kept_;                      // finds these three, or start() reads the checkpoint into them on rank 0 ...
+  Learned& learned_;
+  Gpt& gpt_;
+  ddp::AdamW& optimizer_;
+  Position& position_;
+  ProgressReport& report_;
+  bool goes_on_;                        // else the start reads the checkpoint on rank 0 ...
   ddp::DistributedDataParallel model_;  // ... before this hands rank 0's parameters to everyone
-  double loss_ = 0;                     // loss of the last step, averaged over all workers
 };
 
-// Returns how many training windows an epoch reads. Called first, so that it checks the options
-// before they are used.
+// Returns how many training windows an epoch reads: whole batches only, so that every number of workers reads the same
+// ones. Called first, so that it checks the options before they are used.
 std::int64_t sequences_per_epoch(const Options& o, const Corpus& corpus, int workers) {
-  if (o.global_batch % workers != 0) {
-    throw BadInput("--global-batch " + std::to_string(o.global_batch) + " cannot be split evenly over " +
+  if (o.global_batch < workers) {
+    throw BadInput("--global-batch " + std::to_string(o.global_batch) + " has no sequence for each of " +
                    std::to_string(workers) + " workers");
   }
   const auto context = static_cast<std::size_t>(o.shape.context);
@@ -95,20 +115,36 @@ std::string run_id() {
   return id ? id : "";
 }
 
-Trainer::Trainer(const Options& options, const Corpus& corpus, const ddp::Session& session)
+Learned::Learned(const Options& options, const Corpus& corpus)
+    : file{options.checkpoint, identity(options, corpus), run_id()},
+      report(options.steps, double(options.global_batch) * options.shape.context),
+      gpt(options.shape),
+      optimizer(make_optimizer(gpt.parameters(), options.weight_decay)) {}
+
+// Returns what a new process gets from one that has stayed.
+ddp::RunState Learned::state() {
+  ddp::RunState state = {&progress, {ddp::part_of_state(position), ddp::part_of_state(loss)}};
+  for (Parameter& p : gpt.parameters()) state.parts.emplace_back(p.value.data(), p.value.size());
+  for (const ddp::OptimizerTensor& tensor : optimizer.tensors()) state.parts.push_back(tensor.buffer);
+  return state;
+}
+
+Trainer::Trainer(const Options& options, const Corpus& corpus, const ddp::Session& session, Learned& learned)
     : options_(options),
       corpus_(corpus),
       context_(static_cast<std::size_t>(options.shape.context)),
       world_(session.world()),
       sequences_per_epoch_(sequences_per_epoch(options, corpus, world_.size())),
-      sampler_(static_cast<std::size_t>(sequences_per_epoch_), world_.size(), world_.rank(), options.seed),
-      file_{options.checkpoint, identity(options, corpus), run_id()},
+      sampler_(static_cast<std::size_t>(sequences_per_epoch_), 1, 0, options.seed),
       restart_count_(session.restart_count()),
-      report_(world_.rank(), options.steps, double(options.global_batch) * options.shape.context),
-      gpt_(options.shape),
-      optimizer_(make_optimizer(gpt_.parameters(), options.weight_decay)),
-      kept_(keep_or_start(session)),
+      learned_(learned),
+      gpt_(learned.gpt),
+      optimizer_(learned.optimizer),
+      position_(learned.position),
+      report_(learned.report),
+      goes_on_(begin()),
       model_(world_, ddp_parameters(gpt_.parameters())) {
+  if (goes_on_) return;
   // All ranks have the same parameters now. Broadcast the rest of what the next step depends on. A process that goes on
   // where another was has it already, but the start makes the same calls in each: see docs/recovery.md.
   Position first = position_;
@@ -117,37 +153,30 @@ Trainer::Trainer(const Options& options, const Corpus& corpus, const ddp::Sessio
     world_.broadcast({&first.sequences, 1});
     for (const ddp::OptimizerTensor& state : optimizer_.tensors()) world_.broadcast(state.buffer);
   }
-  if (kept_.found()) return;
-  position_ = first;
-  position_.step = first.began_at;
+  if (!learned_.kept.found()) {
+    position_ = first;
+    position_.step = first.began_at;
+  }
+  learned_.progress = 1 + position_.step;
 }
 
-// With --keep, moves the model and its optimizer's state to memory that outlives this process. If an
-// earlier process of this job has left them there, no checkpoint is needed.
-ddp::Kept Trainer::keep_or_start(const ddp::Session& session) {
-  ddp::Kept kept;
-  if (options_.keep) {
-    const auto moved = [this](const ddp::Parameter& to) {
-      for (Parameter& p : gpt_.parameters()) {
-        if (p.name == to.name) p.value = {static_cast<float*>(to.value), to.count};
-      }
-    };
-    kept = ddp::Kept(session, optimizer_, {"train", {ddp::part_of_record(position_)}, moved});
-    report_.line("kept memory: %s", kept.recovered().c_str());
-  }
-  if (!kept.found()) gpt_.initialise(options_.seed);
-  const Position first = start(session.restart_count(), kept.found());
-  if (!kept.found()) position_ = first;
-  return kept;
+// Returns whether all ranks have trained before, in another round, and have all that the next step depends on.
+bool Trainer::begin() {
+  report_.speak(world_.rank() == 0);
+  const bool goes_on = learned_.progress > 0;
+  const bool is_found = learned_.kept.found();
+  const Position first = start(goes_on || is_found);
+  if (!goes_on && !is_found) position_ = first;
+  return goes_on;
 }
 
 // Only rank 0 accesses files. It sends the problem it finds to every rank, so that all continue or
 // all stop.
-Position Trainer::start(int restart_count, bool goes_on) {
+Position Trainer::start(bool goes_on) {
   Position position;
   std::string problem;
   try {
-    if (world_.rank() == 0 && !goes_on) position = open_files(restart_count);
+    if (world_.rank() == 0 && !goes_on) position = open_files();
     if (world_.rank() == 0 && goes_on && !options_.log.empty()) report_.open_log(options_.log, "a");
   } catch (const std::exception& e) {
     problem = e.what();
@@ -160,20 +189,21 @@ Position Trainer::start(int restart_count, bool goes_on) {
   throw Failure(problem);
 }
 
-Position Trainer::open_files(int restart_count) {
+Position Trainer::open_files() {
   using StartMode = CheckpointFile::StartMode;
   const bool writes = options_.checkpoint_every > 0;
   const StartMode start =
-      writes || options_.resume ? file_.choose_start(options_.resume, restart_count) : StartMode::Fresh;
+      writes || options_.resume ? learned_.file.choose_start(options_.resume, restart_count_) : StartMode::Fresh;
   Position position;
   if (start == StartMode::Continue) {
-    position = file_.read(gpt_.parameters(), optimizer_);
-    report_.line("continuing %s from step %d", file_.path.c_str(), position.step);
+    position = learned_.file.read(gpt_.parameters(), optimizer_);
+    report_.line("continuing %s from step %d", learned_.file.path.c_str(), position.step);
   }
   if (!options_.log.empty()) report_.open_log(options_.log, position.step > 0 ? "a" : "w");
   if (start == StartMode::SetAside) {
-    std::filesystem::rename(file_.path, file_.path + ".previous");
-    report_.line("starting from scratch; the checkpoint of an earlier run is now %s.previous", file_.path.c_str());
+    std::filesystem::rename(learned_.file.path, learned_.file.path + ".previous");
+    report_.line("starting from scratch; the checkpoint of an earlier run is now %s.previous",
+                 learned_.file.path.c_str());
   }
   return position;
 }
@@ -183,24 +213,21 @@ void Trainer::run() {
                corpus_.validation().size());
   report_.line("model: %d layers, %d heads, width %d, context %d: %zu parameters", options_.shape.layers,
                options_.shape.heads, options_.shape.width, options_.shape.context, gpt_.parameter_count());
-  report_.line("job: %d workers, %d sequences a step, %d for each", world_.size(), options_.global_batch,
-               options_.global_batch / world_.size());
+  const int share = options_.global_batch / world_.size();
+  const bool is_even = options_.global_batch % world_.size() == 0;
+  report_.line("job: %d workers, %d sequences a step, %d%s for each", world_.size(), options_.global_batch, share,
+               is_even ? "" : " or one more");
   report_.begin(position_.step);
+  if (goes_on_ && position_.step > position_.began_at) finish_step();
   while (true) {
-    kept_.step();  // all before this is done, whatever happens now
+    learned_.kept.step();  // all before this is done, whatever happens now
     if (position_.step == position_.began_at) {
       validate();
       report_.begin(position_.step);
     }
     if (position_.step >= options_.steps) break;
     take_step();
-    ddp::progress(position_.step);  // for `ddprun ps`
-    report_.step(position_.step, loss_);
-    if (!options_.times.empty()) {
-      append_time(options_.times, {world_.rank(), restart_count_, position_.step});
-    }
-    if (is_due(options_.validate_every)) validate();
-    if (options_.checkpoint_every > 0 && is_due(options_.checkpoint_every)) write_checkpoint();
+    finish_step();
   }
   write_sample();
 }
@@ -214,21 +241,29 @@ std::vector<Bytes> Trainer::next_windows() {
     sampler_.set_epoch(static_cast<std::uint64_t>(epoch));
     windows_ = sampler_.indices();
   }
-  const auto share = static_cast<std::size_t>(options_.global_batch / world_.size());
-  const auto done = static_cast<std::size_t>(position_.sequences % sequences_per_epoch_ / world_.size());
+  const std::int64_t batch = position_.sequences % sequences_per_epoch_;
   std::vector<Bytes> result;
-  for (std::size_t i = done; i < done + share; ++i) {
-    result.push_back(window(corpus_.training(), context_, static_cast<std::size_t>(windows_[i])));
+  for (std::int64_t i = world_.rank(); i < options_.global_batch; i += world_.size()) {
+    const std::int64_t index = windows_[static_cast<std::size_t>(batch + i)];
+    result.push_back(window(corpus_.training(), context_, static_cast<std::size_t>(index)));
   }
   return result;
 }
 
 // Takes one step of data-parallel training. This is what libddp is for.
 void Trainer::take_step() {
-  loss_ = gpt_.forward(next_windows());
+  const std::vector<Bytes> windows = next_windows();
+  // Workers count equally in averages. Where the batch cannot be split evenly, this one has more or less of it.
+  const double part = double(windows.size()) * world_.size() / options_.global_batch;
+  double loss = gpt_.forward(windows) * part;
   // The loss travels while backward is still computing.
-  const ddp::Work loss_averaged = world_.all_reduce_async({&loss_, 1}, ddp::ReduceOp::Avg);
-  gpt_.backward([this](std::size_t i) { model_.mark_ready(i); });  // meanwhile full buckets are averaged
+  const ddp::Work loss_averaged = world_.all_reduce_async({&loss, 1}, ddp::ReduceOp::Avg);
+  gpt_.backward([this, part](std::size_t i) {
+    if (part != 1) {
+      for (float& g : gpt_.parameters()[i].gradient) g *= static_cast<float>(part);
+    }
+    model_.mark_ready(i);  // meanwhile full buckets are averaged
+  });
   loss_averaged.wait();
   model_.synchronize();  // gradients are now averages over all workers
 
@@ -240,6 +275,19 @@ void Trainer::take_step() {
   ++position_.step;
   optimizer_.set_lr(learning_rate(position_.step, options_.steps, options_.warmup, options_.learning_rate));
   optimizer_.step();
+  learned_.loss = loss;
+  ++learned_.progress;
+}
+
+// What follows a step. The next round does it again: a worker that takes its state from another one has not done it.
+void Trainer::finish_step() {
+  ddp::progress(position_.step);  // for `ddprun ps`
+  report_.step(position_.step, learned_.loss);
+  if (!options_.times.empty()) {
+    append_time(options_.times, {world_.rank(), restart_count_, position_.step});
+  }
+  if (is_due(options_.validate_every)) validate();
+  if (options_.checkpoint_every > 0 && is_due(options_.checkpoint_every)) write_checkpoint();
 }
 
 // Computes the loss on windows spread over the held-out data. Each worker takes its share of them,
@@ -259,8 +307,8 @@ void Trainer::validate() {
 
 void Trainer::write_checkpoint() {
   if (world_.rank() != 0) return;
-  file_.write(gpt_.parameters(), optimizer_, position_);
-  report_.line("checkpoint after %d steps: %s", position_.step, file_.path.c_str());
+  learned_.file.write(gpt_.parameters(), optimizer_, position_);
+  report_.line("checkpoint after %d steps: %s", position_.step, learned_.file.path.c_str());
 }
 
 // Generates text: draws each byte from the model's prediction for the bytes before it. Runs on rank
@@ -287,12 +335,29 @@ bool Trainer::is_due(int every) const {
   return position_.step == options_.steps || (every > 0 && position_.step % every == 0);
 }
 
+// Moves the model and its optimizer's state to memory that outlives this process. If an earlier process of this job has
+// left them there, no checkpoint is needed.
+void keep(Learned& learned, const ddp::Session& session) {
+  const auto moved = [&learned](const ddp::Parameter& to) {
+    for (Parameter& p : learned.gpt.parameters()) {
+      if (p.name == to.name) p.value = {static_cast<float*>(to.value), to.count};
+    }
+  };
+  learned.kept = ddp::Kept(session, learned.optimizer, {"train", {ddp::part_of_record(learned.position)}, moved});
+  learned.report.speak(session.rank() == 0);
+  learned.report.line("kept memory: %s", learned.kept.recovered().c_str());
+}
+
 }  // namespace
 
 void train(const Options& options) {
   const Corpus corpus(options.data);
-  const ddp::Session session = ddp::init_process_group();
-  Trainer(options, corpus, session).run();
+  ddp::Session session = ddp::init_process_group();
+  Learned learned(options, corpus);
+  if (options.keep) keep(learned, session);
+  if (!learned.kept.found()) learned.gpt.initialise(options.seed);
+  // Once, unless processes stay when others fail.
+  ddp::run(session, learned.state(), [&] { Trainer(options, corpus, session, learned).run(); });
 }
 
 }  // namespace train

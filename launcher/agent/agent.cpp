@@ -108,6 +108,7 @@ class Agent {
                     [this](int local_rank, bool stays) {
                       driver_.handle(WorkerStays{local_rank, stays});
                     },
+                .lost_after = [this] { return core_.lost_after(); },
                 .quiet =
                     [this](int local_rank, int round) {
                       driver_.handle(WorkerQuiet{local_rank, round});

@@ -225,7 +225,7 @@ AgentSocket::Answer LocalService::note_survivor(const std::string& ask, int loca
   }
   const bool stays = config_.job.survivors_stay && number_of(request, "stays") == 1;
   sources_.stays(local_rank, stays);
-  return {answer.number("stays", stays ? 1 : 0).str()};
+  return {answer.number("stays", stays ? 1 : 0).number("lost_after_ms", sources_.lost_after().count()).str()};
 }
 
 AgentSocket::Answer LocalService::take_stacks() {

@@ -42,6 +42,7 @@ class LocalService {
     std::function<void(int local_rank)> arrived;
     // What workers say about survival.
     std::function<void(int local_rank, bool stays)> stays;
+    std::function<std::chrono::milliseconds()> lost_after;  // as AgentCore's
     std::function<void(int local_rank, int round)> quiet;
     std::function<bool(int local_rank, SocketChoice)> end_when_revoked;   // connections of a worker
     std::function<rendezvous::Descriptor(const std::string& what)> look;  // at the whole job, see JobLooks

@@ -66,7 +66,8 @@ ddp_status ddp_stay(int32_t stays, int32_t* will) {
 ddp_status ddp_round_await_end(int64_t timeout_ms, int32_t* is_over) {
   return guard([&] {
     not_null(is_over, "where to tell whether the round is over") = 0;
-    *is_over = survival().await_end(std::chrono::milliseconds(std::max<int64_t>(0, timeout_ms))) ? 1 : 0;
+    const std::optional<std::chrono::milliseconds> given = std::chrono::milliseconds(timeout_ms);
+    *is_over = survival().await_end(timeout_ms < 0 ? std::nullopt : given) ? 1 : 0;
   });
 }
 

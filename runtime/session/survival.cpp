@@ -22,7 +22,8 @@ using rendezvous::NodePage;
 using rendezvous::NodePhase;
 using Clock = std::chrono::steady_clock;
 
-// Time for ddprun to end a round that this process has left. A failure reaches it within milliseconds.
+// Time for ddprun to end a round that this process has left, beyond the silence after which a node counts as lost. The
+// failure of a worker reaches ddprun within milliseconds.
 constexpr std::chrono::seconds kEndedWithin{10};
 constexpr std::chrono::microseconds kBetweenLooks{500};
 constexpr std::chrono::milliseconds kBetweenLooksForEnd{5};  // a thread looks that waits beside the training
@@ -57,7 +58,8 @@ std::optional<Survival> Survival::of_this_process() {
   const auto facts = page->facts.read();
   if (!facts) fail(ErrorCode::System, "the agent's page is empty");
   const auto local_rank = static_cast<int>(rendezvous::number_in(answer.text, "local_rank").value_or(0));
-  return Survival(page, local_rank, facts->round);
+  const std::chrono::milliseconds lost_after(rendezvous::number_in(stays->text, "lost_after_ms").value_or(0));
+  return Survival(page, local_rank, facts->round, kEndedWithin + lost_after);
 }
 
 void Survival::forgo() const { ask("stay", ",\"stays\":0"); }
@@ -65,7 +67,7 @@ void Survival::forgo() const { ask("stay", ",\"stays\":0"); }
 NextRound Survival::await_next_round(const std::string& why) {
   const auto say_quiet = [this] { ask("quiet", ",\"round\":" + std::to_string(round_)); };
   say_quiet();
-  auto deadline = Clock::now() + kEndedWithin;
+  auto deadline = Clock::now() + ended_within_;
   while (true) {
     const std::optional<NodeFacts> facts = page_->facts.read();
     if (facts && facts->phase == NodePhase::Running && facts->round > round_) {
@@ -87,17 +89,17 @@ NextRound Survival::await_next_round(const std::string& why) {
       say_quiet();
     }
     if (facts && facts->phase == NodePhase::Stopping) fail(ErrorCode::Aborted, "ddprun ends the workers: " + why);
-    if (is_revoked) deadline = Clock::now() + kEndedWithin;  // ddprun's agent has its own limits
+    if (is_revoked) deadline = Clock::now() + ended_within_;  // ddprun's agent has its own limits
     if (Clock::now() >= deadline) {
-      fail(ErrorCode::Timeout, "ddprun has not ended the round within " + rendezvous::to_string(kEndedWithin) +
+      fail(ErrorCode::Timeout, "ddprun has not ended the round within " + rendezvous::to_string(ended_within_) +
                                    ", so no worker has failed: " + why);
     }
     std::this_thread::sleep_for(kBetweenLooks);
   }
 }
 
-bool Survival::await_end(std::chrono::milliseconds timeout) const {
-  const auto until = Clock::now() + timeout;
+bool Survival::await_end(std::optional<std::chrono::milliseconds> timeout) const {
+  const auto until = Clock::now() + timeout.value_or(ended_within_);
   while (true) {
     const std::optional<NodeFacts> facts = page_->facts.read();
     if (facts && (facts->round > round_ || facts->phase != NodePhase::Running)) return true;

@@ -36,7 +36,8 @@ class Bench:
 
     def shown(self, word):
         """A word of a command, without this machine's folders."""
-        for folder in (self.root, os.path.dirname(self.python or "/nowhere/python")):
+        pythons = [os.path.dirname(python or "/nowhere/python") for python in (self.python, self.torchft_python)]
+        for folder in (self.root, *pythons):
             word = word.replace(self.build + "/bin/", "").replace(folder + "/", "")
         return word
 
@@ -86,6 +87,17 @@ class Bench:
     def torch_version(self):
         return machine.first_line(self.python, "-c",
                                   "import importlib.metadata as m; print('torch ' + m.version('torch'))")
+
+    @functools.cached_property
+    def torchft_python(self):
+        """The Python that has torchft: TORCHFT_PYTHON, since it may want another release of PyTorch; '' if there is none."""
+        python = os.environ.get("TORCHFT_PYTHON", self.python)
+        found = "import importlib.util as i; print(i.find_spec('torchft') is not None)"
+        return python if python and machine.first_line(python, "-c", found) == "True" else ""
+
+    @property
+    def no_torchft(self):
+        return "" if self.torchft_python else "no Python with torchft here (pip install torchft; TORCHFT_PYTHON)"
 
     @property
     def no_torch(self):

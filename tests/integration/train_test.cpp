@@ -267,7 +267,7 @@ TEST_CASE("train: bad input is one line and nothing is overwritten", "[apps][int
       {"new", {"--data=" + (folder / "nothing")}, 2, "no such file or folder"},
       {"new", {"--data=" + (folder / "empty")}, 2, "has no bytes to train on: name a file"},
       {"new", {"--data=" + (folder / "small")}, 2, "give more data"},
-      {"new", {"--global-batch=7"}, 2, "cannot be split evenly over 2 workers"},
+      {"new", {"--global-batch=1"}, 2, "--global-batch 1 has no sequence for each of 2 workers"},
       {"truncated", {"--steps=3", "--resume"}, 1, "truncated.safetensors"},
       {"other", {"--steps=3", "--layers=1", "--resume"}, 1, "other.safetensors"},
   };

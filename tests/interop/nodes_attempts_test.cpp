@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <sstream>
+#include <vector>
 
 #include "tests/integration/nodes/nodes.hpp"
 #include "tests/interop/with_torch.hpp"
@@ -183,4 +184,44 @@ TEST_CASE("interop nodes: where the system forbids to end connections from outsi
   REQUIRE(ends.size() == 3);
   for (const auto& [rank, end] : expected) CHECK(ends.at(rank).state == end.state);
   CHECK(first_pids(result.out).at(0) == ends.at(0).pid);
+}
+
+TEST_CASE(
+    "interop nodes: PyTorch in attempts goes on with fewer ranks and with more: all examples are trained on, and each "
+    "step is the mean over the ranks that took part",
+    "[interop]") {
+  const std::string backend = GENERATE(as<std::string>{}, "ddp", "gloo");
+  CAPTURE(backend);
+  const Hosts hosts(3);
+  std::vector<std::unique_ptr<Process>> nodes;
+  const auto start = [&](int host, const std::string& stands_still_with = "") {
+    Process::Options options = with_package();
+    options.environment["STANDS_STILL_WITH"] = stands_still_with;
+    const Words words = Words{DDPRUN_BINARY} + c10d_job("2:3") +
+                        Words{"--on-failure=shrink", "--preload=auto", ELASTIC_TRAINER, "train", backend};
+    nodes.push_back(std::make_unique<Process>(hosts.on(host, words), options));
+  };
+  start(0);
+  start(1, "3");
+  start(2, "2");
+  nodes[1]->wait_for("of 3 stands still");
+  nodes[1]->signal(SIGKILL);
+  nodes[2]->wait_for("of 2 stands still");
+  start(1);
+  std::string out, err;
+  for (std::size_t i = 0; i < nodes.size(); ++i) {
+    const Result result = nodes[i]->wait();
+    CAPTURE(i, result.out, result.err);
+    CHECK(result.code == (i == 1 ? 128 + SIGKILL : 0));
+    out += result.out;
+    err += result.err;
+  }
+  CHECK(hosts.all_gone());
+  const TemporaryFolder folder;
+  const Words check = {getenv("DDPRUN_TEST_PYTHON"), ELASTIC_TRAINER, "check", folder.write("out", out)};
+  const Result checked = run(check, with_torch());
+  CAPTURE(out, err, checked.err);
+  CHECK(checked.code == 0);
+  std::cout << backend << ": " << checked.out;
+  CHECK(count(err, "1 of 1 workers of this node stay") >= 4);  // two nodes, two changes
 }

@@ -5,7 +5,9 @@ averaged over all ranks: in `what` is the step's number.
 usage: kept_train.py FILE keep                     with ddprun.keep, which finds memory only under --keep-memory
        kept_train.py FILE attempts                 in ddprun.attempts over Gloo, which go on under --on-failure replace
        kept_train.py FILE checkpoint EVERY         writes FILE.pt after each EVERY steps, and goes on from it
+       kept_train.py FILE torchft                  with torchft over Gloo, as a group of one replica of REPLICA_GROUP_ID
 """
+import datetime
 import os
 import sys
 import time
@@ -27,7 +29,10 @@ EVERY = int(sys.argv[3]) if MODE == "checkpoint" else 0
 
 def stamp(what):
     restart = os.environ.get("TORCHELASTIC_RESTART_COUNT", 0)  # it changes in a process that stays
-    line = f"{os.environ['RANK']} {restart} {what} {os.getpid()} {time.clock_gettime_ns(time.CLOCK_REALTIME)}\n"
+    rank = os.environ["RANK"]
+    if MODE == "torchft":
+        rank, restart = os.environ["REPLICA_GROUP_ID"], 0  # each group restarts by itself
+    line = f"{rank} {restart} {what} {os.getpid()} {time.clock_gettime_ns(time.CLOCK_REALTIME)}\n"
     with open(FILE, "a") as file:
         file.write(line)
 
@@ -45,13 +50,19 @@ class Place:
         self.step = state["step"]
 
 
+def model_and_optimizer():
+    model = nn.Sequential(*(layer for _ in range(3) for layer in (nn.Linear(1920, 1920), nn.ReLU())))
+    return model, torch.optim.AdamW(model.parameters(), lr=1e-4)
+
+
 def main():
     torch.set_num_threads(1)
     torch.manual_seed(1)
+    if MODE == "torchft":
+        return train_with_torchft()
     if MODE != "attempts":
         dist.init_process_group("ddp" if MODE == "keep" else "gloo")
-    model = nn.Sequential(*(layer for _ in range(3) for layer in (nn.Linear(1920, 1920), nn.ReLU())))
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+    model, optimizer = model_and_optimizer()
     place, run, checkpoint = Place(), None, FILE + ".pt"
     if MODE == "keep":
         run = ddprun.keep(model, optimizer, extra=[place])
@@ -85,6 +96,31 @@ def train(parallel, optimizer, place, run):
             saved = {"model": parallel.module.state_dict(), "optimizer": optimizer.state_dict(), "step": place.step}
             torch.save(saved, FILE + ".pt.new")
             os.replace(FILE + ".pt.new", FILE + ".pt")
+
+
+def train_with_torchft():
+    """Takes the times that torchft's example takes."""
+    import torchft
+
+    model, inner = model_and_optimizer()
+
+    def load(state):
+        model.load_state_dict(state["model"])
+        optimizer.load_state_dict(state["optimizer"])
+
+    manager = torchft.Manager(
+        pg=torchft.ProcessGroupGloo(timeout=datetime.timedelta(seconds=5)), min_replica_size=1, load_state_dict=load,
+        state_dict=lambda: {"model": model.state_dict(), "optimizer": optimizer.state_dict()},
+        replica_id=f"group_{os.environ['REPLICA_GROUP_ID']}", timeout=datetime.timedelta(seconds=30))
+    parallel, optimizer = torchft.DistributedDataParallel(manager, model), torchft.Optimizer(manager, inner)
+    batch = torch.randn(32, 1920)
+    while True:
+        before = manager.current_step()
+        optimizer.zero_grad()
+        parallel(batch).square().mean().backward()
+        optimizer.step()
+        if manager.current_step() > before:
+            stamp(manager.current_step())
 
 
 main()

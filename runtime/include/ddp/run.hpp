@@ -60,7 +60,7 @@ inline void take_state_of_survivor(ProcessGroup world, const RunState& state, Ru
   }
   if (!any_stayed) return;
   if (source < 0) {
-    throw Error(Status::Aborted, "ddp::run: no process that has stayed has a whole state: the job has to start again");
+    throw Error(Status::System, "ddp::run: no process that has stayed has a whole state: the job has to start again");
   }
   const bool has_it = mine.has_stayed != 0 && mine.is_whole != 0 && mine.step == farthest;
   if (!has_it) mine.is_whole = 0;
@@ -75,6 +75,17 @@ inline void take_state_of_survivor(ProcessGroup world, const RunState& state, Ru
   }
   *state.step = farthest;
   mine.is_whole = 1;
+}
+
+/// Leaves the round that has ended with this error, and joins the next one. An error that came after another one of its
+/// group may not come from a loss: then ddprun ends no round, and the error says what happened.
+inline void rejoin(Session& session, const Error& error) {
+  try {
+    check(ddp_session_rejoin(session.c()));
+  } catch (const Error& late) {
+    if (late.status() == Status::Timeout && error.status() == Status::Aborted) throw error;
+    throw;
+  }
 }
 
 }  // namespace detail
@@ -99,8 +110,8 @@ inline void take_state_of_survivor(ProcessGroup world, const RunState& state, Ru
 /// size, such as this rank's share of the data, is computed in `body`, too, and averages divide by the size there. The
 /// state is changed only between a step's last collective and the end of the step: else a step that fails leaves a
 /// state that is neither before nor after it. All ranks call run(), as the first that they do with the session; they
-/// leave it together. Errors other than Status::PeerLost come out of it, as does PeerLost where the process does not
-/// stay.
+/// leave it together. Errors other than Status::PeerLost, and Status::Aborted after it, come out of it, as do these
+/// where the process does not stay.
 template <typename Body>
 void run(Session& session, const RunState& state, Body body) {
   std::int32_t stays = 0;
@@ -113,10 +124,11 @@ void run(Session& session, const RunState& state, Body body) {
       session.world().barrier();  // a rank that is done waits: others may still need its state
       break;
     } catch (const Error& error) {
-      if (stays == 0 || error.status() != Status::PeerLost) throw;
+      // Aborted: an operation was issued after the one that failed, for which nobody has waited yet.
+      if (stays == 0 || (error.status() != Status::PeerLost && error.status() != Status::Aborted)) throw;
+      place.has_stayed = 1;
+      detail::rejoin(session, error);
     }
-    place.has_stayed = 1;
-    detail::check(ddp_session_rejoin(session.c()));
   }
   if (stays != 0) detail::check(ddp_session_stay(session.c(), 0, &stays));
 }

@@ -27,6 +27,9 @@ when it is done with it. The runs of a row are the kills of one job.
 * again: steps that were done before the kill and had to be done again.
 * attempts: `ddprun --on-failure replace` with `ddprun.attempts` over PyTorch's Gloo: the other three processes stay. Each
   worker has an agent of its own, as on four nodes.
+* torchft: its lighthouse, and a torchrun for each worker, with the times of torchft's example. The other three go on, so a
+  step counts when three are done with it; the fourth comes back with a later one.
+* all back: from the kill until all four are done with one step again.
 * keep: `ddprun --keep-memory`, with `ddprun.keep` or `train --keep`; `--keep-memory=shadow` where all workers are
   killed, since they may be within one update. checkpoint: a restart from the newest checkpoint,
   which rank 0 writes after every 10 steps.
@@ -87,10 +90,10 @@ def kill_once(running, steps, kills_all):
     return killed_at
 
 
-def figures_of(killed_at, running, steps, step_time):
-    """Waits until all ranks are done with a step that not all were done with before."""
-    def ends():
-        return {step: max(times) for step, times in steps.done().items() if len(times) == WORKERS}
+def figures_of(killed_at, running, steps, step_time, ranks=WORKERS):
+    """Waits until `ranks` of them are done with a step that fewer were done with before."""
+    def ends(ranks=ranks):
+        return {step: sorted(times)[ranks - 1] for step, times in steps.done().items() if len(times) >= ranks}
 
     last = max(step for step, end in ends().items() if end <= killed_at)
     running.until(lambda: max(ends()) > last, f"the step after {last}, after a kill")
@@ -99,10 +102,16 @@ def figures_of(killed_at, running, steps, step_time):
     again = sum(1 for stamp in stamps.read(steps.path)
                 if stamp.rank == 0 and int(stamp.what) <= last and killed_at < stamp.at < end)
     lost = end - ends()[last] - (reached - last) * step_time
-    return {"lost_ms": 1e3 * lost, "next_ms": 1e3 * (end - killed_at), "again": again, "step_ms": 1e3 * step_time}
+
+    def all_back():
+        return [end for step, end in ends(WORKERS).items() if step > last and end > killed_at]
+
+    running.until(all_back, "a step of all workers, after a kill")
+    return {"lost_ms": 1e3 * lost, "next_ms": 1e3 * (end - killed_at), "again": again, "step_ms": 1e3 * step_time,
+            "all_ms": 1e3 * (min(all_back()) - killed_at)}
 
 
-def kills_of(command, environment, kills_all, count, patience):
+def kills_of(command, environment, kills_all, count, patience, ranks=WORKERS):
     """Runs a job, kills in it, and returns a dictionary of figures for each kill."""
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "stamps")
@@ -111,7 +120,8 @@ def kills_of(command, environment, kills_all, count, patience):
             steps = Steps(path)
             running.until(lambda: steps.all_did(EVERY + 2), f"the first {EVERY + 2} steps")
             step_time = steps.time_of_a_step()
-            return [figures_of(kill_once(running, steps, kills_all), running, steps, step_time) for _ in range(count)]
+            return [figures_of(kill_once(running, steps, kills_all), running, steps, step_time, ranks)
+                    for _ in range(count)]
 
 
 def agents_of(bench, script):
@@ -123,6 +133,20 @@ def agents_of(bench, script):
              f"--nnodes {WORKERS} --nproc_per_node 1 --master_addr 127.0.0.1 --master_port {port}")
     words = f"for node in $(seq {WORKERS - 1}); do {agent} --node_rank $node {script} FILE attempts & done; "
     return ["bash", "-c", words + f"exec {agent} --node_rank 0 {script} FILE attempts"]
+
+
+def torchft_groups(bench, script):
+    """Returns the command that runs torchft's lighthouse, and a torchrun for each group of one replica."""
+    with socket.socket() as probe:  # the port of the lighthouse
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    folder = os.path.dirname(bench.torchft_python)
+    group = (f"REPLICA_GROUP_ID=$group {folder}/torchrun --standalone --max-restarts 100000 --nproc_per_node 1 {script} "
+             "FILE torchft")
+    return ["bash", "-c",
+            f"export TORCHFT_LIGHTHOUSE=http://127.0.0.1:{port} NUM_REPLICA_GROUPS={WORKERS}; "
+            f"{folder}/torchft_lighthouse --min_replicas 1 --quorum_tick_ms 100 --join_timeout_ms 10000 "
+            f"--bind 127.0.0.1:{port} & for group in $(seq 0 {WORKERS - 1}); do {group} & done; wait"]
 
 
 def contenders(bench, kills_all):
@@ -138,6 +162,7 @@ def contenders(bench, kills_all):
     yield "PyTorch, keep", [*ddprun, keep, "--preload", "auto", script, "FILE", "keep"], python, bench.no_torch, 20
     if not kills_all:
         yield "PyTorch, attempts", agents_of(bench, script), python, bench.no_torch, 20
+        yield "PyTorch, torchft", torchft_groups(bench, script), {}, bench.no_torchft, 10
     torchrun = bench.launcher("torchrun", WORKERS)
     yield ("PyTorch, torchrun, checkpoint",
            ["env", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1", *torchrun.prefix, "--max-restarts", "100000", script, "FILE",
@@ -152,9 +177,10 @@ def row_of(bench, name, command, environment, why_not, most, kills_all):
         return row
     count = min(bench.runs(20), most)
     try:
-        row.runs = kills_of(command, environment, kills_all, count, patience=60)
+        ranks = WORKERS - 1 if "torchft" in name else WORKERS
+        row.runs = kills_of(command, environment, kills_all, count, patience=60, ranks=ranks)
     except AssertionError as late:
-        if "torchrun" not in name:
+        if "torchrun" not in name and "torchft" not in name:
             raise WrongResult(f"{name}: {late}") from late
         row.runs, row.failures = [{}], [str(NotDone(str(late).partition(";")[0]))]
     return row
@@ -198,7 +224,7 @@ def write(page, groups):
     kills = [group for group in groups if "killed" in group.name]
     for group in kills:
         page.rows(group, [Column("lost ms", "lost_ms", 0), Column("next step ms", "next_ms", 0),
-                          Column("again", "again", 0, spread=False), Column("a step ms", "step_ms", 0, spread=False)],
+                          Column("all back ms", "all_ms", 0), Column("again", "again", 0, spread=False), Column("a step ms", "step_ms", 0, spread=False)],
                   base="PyTorch, keep")
     for group in groups:
         if group not in kills:

@@ -53,8 +53,9 @@ std::string undisturbed(const std::string& steps) {
 
 class ElasticJob {
  public:
-  ElasticJob(const Hosts& hosts, const std::string& nnodes, Words verbs, const std::string& last_call = "1")
-      : hosts_(hosts), options_(c10d_job(nnodes, "last_call_timeout=" + last_call)), verbs_(std::move(verbs)) {}
+  ElasticJob(const Hosts& hosts, const std::string& nnodes, Words verbs,
+             const std::string& conf = "last_call_timeout=1")
+      : hosts_(hosts), options_(c10d_job(nnodes, conf)), verbs_(std::move(verbs)) {}
 
   Process& start(int host, int workers = 2) {
     const Words words = Words{DDPRUN_BINARY} + options_ +
@@ -136,11 +137,46 @@ TEST_CASE("shrink: below the minimum the workers that are left wait for a node",
   CHECK(pids_of(job.node(0).out(), "begins at step 0") == pids_of(job.node(0).out(), "ends with"));
 }
 
+TEST_CASE("shrink: below the minimum the job ends after join_timeout if no node comes, and says which one is missing",
+          "[apps][integration]") {
+  const Hosts hosts(2);
+  ElasticJob job(hosts, "2:3", {"worlds=4,99", "pause=2"}, "last_call_timeout=0,join_timeout=4");
+  for (const int host : {0, 1}) job.start(host);
+  for (const std::size_t node : {0U, 1U}) job.node(node).wait_for("has taken a step in a world of 4", 2);
+  job.lose(1, SIGKILL);
+  job.node(0).wait_for("waiting for nodes: 1 of at least 2 there");
+  const Result result = job.node(0).wait();
+  CAPTURE(result.out, result.err);
+  CHECK(result.code == 1);
+  CHECK_THAT(result.err, Contains("node node1 (10.7.0.2) left the job") || Contains("lost node node1 (10.7.0.2)"));
+  CHECK_THAT(result.err, Contains("nobody took its place within 4 s"));
+  CHECK(hosts.all_gone());
+}
+
+TEST_CASE("shrink: workers whose peers are gone wait until ddprun knows that a silent node is lost, and then go on",
+          "[apps][integration]") {
+  const Hosts hosts(2);
+  // Longer than ddprun takes to notice a failure that is reported.
+  ElasticJob job(hosts, "1:2", {"worlds=2,1", "pause=2"},
+                 "last_call_timeout=1,keep_alive_interval=1,keep_alive_max_attempt=13");
+  for (const int host : {0, 1}) job.start(host, 1);
+  for (const std::size_t node : {0U, 1U}) job.node(node).wait_for("has taken a step in a world of 2");
+  const pid_t agent = agent_of(job.node(1));
+  const auto workers = children_of(agent);
+  ::kill(agent, SIGSTOP);  // it tells nobody of its worker's death, and of its own silence nobody knows yet
+  for (const pid_t worker : workers) ::kill(worker, SIGKILL);
+  job.node(0).wait_for("has taken a step in a world of 1");
+  ::kill(agent, SIGKILL);
+  job.finish({{1, 128 + SIGKILL}});
+  CAPTURE(job.out, job.err);
+  CHECK(pids_of(job.node(0).out(), "begins at step 0") == pids_of(job.node(0).out(), "ends with"));
+}
+
 TEST_CASE("shrink: a worker that is alone stays, too, when a node comes", "[apps][integration]") {
   const Words worlds = GENERATE(Words{"worlds=1,2"}, Words{"worlds=1,2,1"});
   CAPTURE(worlds);
   const Hosts hosts(2);
-  ElasticJob job(hosts, "1:2", worlds + Words{"pause=2"}, "0");
+  ElasticJob job(hosts, "1:2", worlds + Words{"pause=2"}, "last_call_timeout=0");
   job.start(0, 1).wait_for("has taken a step in a world of 1");
   job.start(1, 1).wait_for("in a world of 2, 1 here");
   std::map<std::size_t, int> codes;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The example job on several hosts: libddp's groups, checkpoints and stores on real networks.
+#include <algorithm>
 #include <catch2/catch.hpp>
+#include <cmath>
 #include <csignal>
 #include <map>
 #include <sstream>
@@ -125,4 +127,49 @@ TEST_CASE("nodes train: a host that dies and is replaced costs time, not a bit o
   CHECK((read_file(folder / "undisturbed.safetensors") == read_file(folder / "disturbed.safetensors")));
   CHECK(losses(folder / "undisturbed.log") == losses(folder / "disturbed.log"));
   CHECK(hosts.all_gone());
+}
+
+TEST_CASE(
+    "nodes train: with --on-failure shrink hosts are lost and come, and each step learns what it would have learned",
+    "[apps][integration]") {
+  const TemporaryFolder folder;
+  const Words options = {"--steps=4000", "--validate-every=0", "--checkpoint-every=0", "--layers=1"};
+  const auto await_lines = [&](const std::string& name, std::size_t lines) {
+    wait_until([&] { return losses(folder / (name + ".log")).size() >= lines; });
+  };
+  const Hosts hosts(3);
+  std::vector<std::unique_ptr<Process>> nodes;
+  const auto start = [&](int host) {
+    const Words words = Words{DDPRUN_BINARY} + c10d_job("2:3") + Words{"--on-failure=shrink", "--log-level=info"};
+    nodes.push_back(std::make_unique<Process>(hosts.on(host, words + train(folder, "elastic", options))));
+  };
+  for (const int host : {0, 1, 2}) start(host);
+  nodes[0]->wait_for("job: 3 workers, 16 sequences a step, 5 or one more for each");
+  await_lines("elastic", 20);
+  nodes[1]->signal(SIGKILL);
+  nodes[0]->wait_for("job: 2 workers, 16 sequences a step, 8 for each");
+  await_lines("elastic", losses(folder / "elastic.log").size() + 20);
+  start(1);
+  nodes[0]->wait_for("job: 3 workers", 2);
+  const std::size_t steps = losses(folder / "elastic.log").size() + 20;
+  await_lines("elastic", steps);
+  nodes[0]->signal(SIGTERM);
+  for (auto& node : nodes) node->wait();
+  CHECK(hosts.all_gone());
+
+  Process alone(Words{DDPRUN_BINARY, "--nproc_per_node=1"} + train(folder, "alone", options));
+  await_lines("alone", steps);
+  alone.signal(SIGTERM);
+  alone.wait();
+  const auto expected = losses(folder / "alone.log");
+  CAPTURE(nodes[0]->out(), nodes[0]->err(), nodes[2]->err(), nodes[3]->err());
+  CHECK(count(nodes[0]->err(), "1 of 1 workers of this node stay") == 2);
+  const auto found = losses(folder / "elastic.log");
+  CHECK(found.size() >= steps);
+  CHECK(found.rbegin()->first == static_cast<int>(found.size()));  // no step is left out
+  double largest = 0;
+  for (const auto& [step, loss] : found) {
+    if (expected.count(step) > 0) largest = std::max(largest, std::abs(loss / expected.at(step) - 1));
+  }
+  CHECK(largest < 1e-3);  // the order of sums differs
 }

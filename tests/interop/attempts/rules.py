@@ -7,8 +7,10 @@ import re
 
 import torch
 import torch.distributed as dist
+from torch.utils.data import DataLoader, DistributedSampler
 
 import ddprun
+from ddprun.recovery._batches import division_of, iterate_from_example
 from ddprun.recovery._transfer import Place, choose_source
 
 
@@ -50,6 +52,32 @@ def who_is_taken_from():
     assert choose_source([at[1], at[1]]) == 0
 
 
+def where_an_epoch_goes_on():
+    """After 2 batches of 4 with 3 ranks, 2 ranks share the rest: no example is left out, and none is taken twice."""
+    def loader(ranks, rank, **options):
+        return DataLoader(range(60), batch_size=4, sampler=DistributedSampler(range(60), ranks, rank), **options)
+
+    for workers in (0, 2):
+        taken = [batch.tolist() for rank in range(3) for batch in list(loader(3, rank))[:2]]
+        rest = [batch.tolist() for rank in range(2)
+                for batch in iterate_from_example(loader(2, rank, num_workers=workers), 24 // 2)]
+        assert sorted(number for batch in taken + rest for number in batch) == list(range(60)), (taken, rest)
+    # It begins in the middle of what would be a batch, and batches are whole all the same.
+    assert [len(batch) for batch in iterate_from_example(loader(2, 0), 6)] == [4] * 6
+    first = list(iterate_from_example(loader(2, 0), 6))[0].tolist()
+    assert first == list(loader(2, 0).sampler)[6:10], first
+    # A step that is done again has as many batches as it had, also where fewer would be left.
+    assert len(list(iterate_from_example(loader(4, 0, drop_last=True), 14))) == 0
+    assert len(list(iterate_from_example(loader(4, 0, drop_last=True), 14, least=2))) == 2
+    assert list(iterate_from_example(loader(4, 0), 15)) == []
+    assert division_of(loader(3, 0)) == (3, 4)
+    assert division_of(DataLoader(range(60), batch_size=5)) == (1, 5)
+    assert division_of([1, 2, 3]) == (1, 1)
+    assert list(iterate_from_example([1, 2, 3], 2)) == [3]
+    one_by_one = DataLoader(range(60), batch_size=None, sampler=DistributedSampler(range(60), 2, 1, shuffle=False))
+    assert list(iterate_from_example(one_by_one, 28)) == [57, 59]
+
+
 def one_attempt():
     """All ranks begin with the state of rank 0, and an error of the program comes out at once."""
     rank = int(os.environ["RANK"])
@@ -84,5 +112,6 @@ def fails(model, optimizer):
 
 what_is_refused()
 who_is_taken_from()
+where_an_epoch_goes_on()
 one_attempt()
 print(f"rank {os.environ['RANK']}: all rules hold", flush=True)

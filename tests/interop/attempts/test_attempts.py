@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """`ddprun.attempts` in real PyTorch on one host; nodes_attempts_test.cpp has several.
 
-usage: test_attempts.py DDPRUN ROOT rules|random
+usage: test_attempts.py DDPRUN ROOT PART...     (PART: rules, random, gloo)
 
 DDPRUN_ATTEMPTS_DEATHS: rounds that end with a kill at an instant that is drawn (default 6).
 """
@@ -14,8 +14,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.append(os.path.dirname(HERE))
 from jobs import run  # noqa: E402
 
-ddprun, root, part = sys.argv[1:]
-
+ddprun, root, *parts = sys.argv[1:]
 
 DEATHS = int(os.environ.get("DDPRUN_ATTEMPTS_DEATHS", "6"))
 
@@ -41,10 +40,10 @@ def ends(out):
     return found
 
 
-def at_random():
+def at_random(backend="ddp"):
     script, seed, steps = os.path.join(HERE, "trainer.py"), random.randrange(10**6), 20 + 4 * DEATHS
-    expected = ends(job(script, "ddp", steps, ranks=3)[0])
-    out, err = job("--on-failure", "replace", "--max-restarts", 2 * DEATHS + 5, script, "ddp", steps,
+    expected = ends(job(script, backend, steps, ranks=3)[0])
+    out, err = job("--on-failure", "replace", "--max-restarts", 2 * DEATHS + 5, script, backend, steps,
                    f"kills={DEATHS}:{seed}", ranks=3)
     assert ends(out) == expected, f"seed {seed}: not {expected}\n{out}\n{err}"
     stay = len(re.findall("2 of 3 workers of this node stay", err))
@@ -52,4 +51,5 @@ def at_random():
     assert stay > 0, err
 
 
-{"rules": rules, "random": at_random}[part]()
+for part in parts:
+    {"rules": rules, "random": at_random, "gloo": lambda: at_random("gloo")}[part]()

@@ -4,6 +4,7 @@
 usage: rules.py [plain]    (plain: ddprun has not the option --keep-memory)
 """
 import copy
+import io
 import os
 import re
 import sys
@@ -180,6 +181,23 @@ def closures_and_growth():
     kept(model, optimizer, extra=[grows], record_bytes=1 << 20).start_step()
 
 
+def what_differs_between_ranks():
+    torch.manual_seed(int(RANK))
+    model, optimizer = model_and_optimizer()
+    run = kept(model, optimizer)
+    stderr, sys.stderr = sys.stderr, io.StringIO()
+    try:
+        train(model, optimizer, run)
+        run.start_step()
+        dist.barrier()  # rank 0 has said what it has
+        run.start_step()
+        said = sys.stderr.getvalue()
+    finally:
+        sys.stderr = stderr
+    words = "2 of 4 parameters of rank 1 differ from those of rank 0 after a step: 0.weight, 0.bias. After a failure"
+    assert (words in said) == (RANK == "1"), said
+
+
 def no_copy(optimizer):
     raise AssertionError("the state was found out again")
 
@@ -243,7 +261,7 @@ def main():
     what_the_next_life_finds() if LIFE == 0 else None
     after_a_restart()
     for rule in (what_cannot_be_kept, what_is_the_ranks_own, changes_outside_of_the_update, replaced_before_an_update,
-                 replaced_state, closures_and_growth):
+                 replaced_state, closures_and_growth, what_differs_between_ranks):
         rule() if LIFE == 0 else None
     print(f"rank {RANK}: all rules hold in life {LIFE}", flush=True)
     dist.barrier()

@@ -43,6 +43,7 @@ def is_killed_and_ends_as_undisturbed(case):
     options = ("--preload", "torch", keep, "--max-restarts", 10 * DEATHS + 10)
     out, err = job("trainer.py", case, steps, DEATHS, seed, options=options)
     assert ends(out) == expected, f"seed {seed}: not {expected}\n{out}\n{err}"
+    assert "differ from those of rank 0" not in err, err
     if case == "torn":
         went_on = re.findall(r"goes on after step (\d+): .* put together from the shadow", err)
         assert went_on == [str(step) for step in range(5, steps, 6)], err

@@ -102,11 +102,12 @@ DDP_API int32_t ddp_backend_is_available(const char* backend);
  * call. */
 DDP_API int32_t ddp_job_rank(void);
 /** Says that this process stays in its job when others fail, under `ddprun --on-failure replace` or `shrink`: it then
- * calls ddp_session_rejoin() when a collective fails with DDP_PEER_LOST, instead of ending. From then on the failure of
- * any rank fails the operations of all groups of this session, and under `shrink` a node that comes or leaves, too.
- * `stays` 0 takes it back, before the program ends or does what it cannot do again. `*will` gets 1 if ddprun keeps
- * survivors, else 0: then nothing changes, and a failure ends the process as it would have. The session must have
- * joined as ddprun's variables say, without a name of its own, and have no group but the world. */
+ * calls ddp_session_rejoin() when a collective fails with DDP_PEER_LOST, or with DDP_ABORTED after that, instead of
+ * ending. From then on the failure of any rank fails the operations of all groups of this session, and under `shrink` a
+ * node that comes or leaves, too. `stays` 0 takes it back, before the program ends or does what it cannot do again.
+ * `*will` gets 1 if ddprun keeps survivors, else 0: then nothing changes, and a failure ends the process as it would
+ * have. The session must have joined as ddprun's variables say, without a name of its own, and have no group but the
+ * world. */
 DDP_API ddp_status ddp_session_stay(ddp_session* session, int32_t stays, int32_t* will);
 /** Leaves all groups of the session, waits until ddprun has started other processes for those that failed, and joins
  * them in a new world: ddp_session_world(), its size, the rank and the restart count are others then, and all groups

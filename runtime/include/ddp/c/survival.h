@@ -22,7 +22,7 @@ extern "C" {
  *     do {
  *       ddp_round_connections("", 1, &ends);  // from here on a wait for a dead process ends when ddprun says so
  *       ...                                   // forms groups, trains; an operation fails
- *       ddp_round_await_end(10000, &is_over); // has ddprun ended the round?
+ *       ddp_round_await_end(-1, &is_over);    // has ddprun ended the round?
  *       ...                                   // leaves the groups, closes connections to the store
  *       ddp_round_await_next(why, &next);     // waits for the other processes
  *     } while (...);
@@ -49,8 +49,8 @@ typedef struct ddp_round {
  * instead of ending. `stays` 0 takes it back, before the program ends or does what it cannot do again. `*will` gets 1
  * if ddprun keeps survivors, else 0: then nothing changes, and the other functions here are not to be called. */
 DDP_API ddp_status ddp_stay(int32_t stays, int32_t* will);
-/** Waits until ddprun has ended the round that this process is in, at most for timeout_ms. `*is_over` gets 1 if it has.
- * Any thread may call. */
+/** Waits until ddprun has ended the round that this process is in, at most for timeout_ms; below 0, for as long as
+ * ddprun may need to notice that a process or a node is lost. `*is_over` gets 1 if it has. Any thread may call. */
 DDP_API ddp_status ddp_round_await_end(int64_t timeout_ms, int32_t* is_over);
 /** Says that this process has left its groups, and blocks until the next round begins, in which it has the place
  * `*next`. `why` says in errors what made it leave. Errors: DDP_TIMEOUT if no worker has failed as far as ddprun knows;

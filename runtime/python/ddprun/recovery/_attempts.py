@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""attempts(): a training whose processes stay when others fail (`ddprun --on-failure replace`).
+"""attempts(): a training whose processes stay when others fail (`ddprun --on-failure replace` or `shrink`).
 
 An attempt is what a process does in one round of its job: it forms the process group, is given the state of the rank
 that has come farthest, and trains until the end or until a rank is lost. Then it leaves the group and waits for the next
-round, in which other processes have the places of those that died. All that is made of a group ends with its attempt.
+round, in which other processes have the places of those that died, or in which there are fewer or more ranks. All that
+is made of a group ends with its attempt.
 
 What is done again after a loss is the step under way. Its start is in memory (_training.py).
 """
 import os
+import re
 import time
 from datetime import timedelta
 from typing import Any, Iterable, Iterator, Optional, Sequence
@@ -23,7 +25,10 @@ from ddprun.recovery._training import Training
 from ddprun.recovery._wrappers import Wrappers
 
 _BACKENDS = ("ddp", "gloo")
-_ENDED_WITHIN = 10.0  # seconds for ddprun to end a round in which an operation has failed
+_ENDED_WITHIN = 10.0  # seconds for ddprun to end a round in which an operation has failed, whatever the error says
+# Words of errors of operations whose cause may be a node that is silent. ddprun ends the round only once it counts the
+# node as lost.
+_MAY_BE_SILENT = re.compile(r"another rank|peer|connect|reset|broken pipe|clos|socket|tim(ed|e) ?out", re.IGNORECASE)
 _CONNECTED_WITHIN = timedelta(seconds=20)  # for Gloo to connect ranks that are all there
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.002, 0.05  # seconds between looks of a rank that waits for all others
 _DEFAULT_TIMEOUT = timedelta(minutes=30)
@@ -48,10 +53,14 @@ def attempts(
                     for x, y in attempt.batches(loader, epoch):
                         ...                     # zero_grad, backward, optimizer.step(), scheduler.step()
 
-    Under `ddprun --on-failure replace` the loop goes on with another attempt when a rank is lost; otherwise it has one.
+    Under `ddprun --on-failure replace` the loop goes on with another attempt when a rank is lost, and under `shrink` when
+    a node is lost or comes; otherwise it has one.
     `with` makes torch.distributed's default group, and gives all ranks the state of one: in the first attempt the state
     of rank 0, later the state of a process that has stayed. It ends the group, too. What is made of the group, such as
     DistributedDataParallel, is made within it.
+
+    Where the number of ranks changes, an epoch goes on with the examples that no rank has trained on, divided among the
+    ranks that there are. For that the loader's sampler is a DistributedSampler, made within the attempt.
 
     model: the module itself, on the CPU, not within DistributedDataParallel.
     extra: what else a step changes and all ranks have equal: objects with state_dict() and load_state_dict(), tensors.
@@ -109,7 +118,7 @@ class Attempt:
         number: attempts of this process before this one.
         step: number of steps that are done.
         epoch: epoch of the loop; before it begins, the one in which to go on.
-        batch: index in its epoch of the batch that the loop has.
+        batch: index in its epoch of the batch that the loop has, as batches are with this number of ranks.
         recovered: what happened at the start of this attempt, as a sentence; empty in a job that has just begun.
     """
 
@@ -194,6 +203,7 @@ class _Group:
     def __init__(self, backend: str, timeout: timedelta):
         self._backend = backend
         self._timeout = timeout
+        self._wrappers = Wrappers()
         if backend == "ddp":
             import ddprun.torch  # noqa: F401  # before PyTorch 2.14 it makes the backend known
 
@@ -214,22 +224,24 @@ class _Group:
 
     def leave(self) -> None:
         """Ends the group."""
+        # A reducer that is the last to have the group ends it while it holds Python's lock. In PyTorch 2.4 Gloo's threads,
+        # which it waits for, may need the lock to free a tensor: then both wait forever.
+        self._wrappers.release()
         if dist.is_initialized():
             dist.destroy_process_group()
 
 
 class _StayingGroup(_Group):
-    """The same under `ddprun --on-failure replace`."""
+    """The same under `ddprun --on-failure replace` or `shrink`."""
 
     def __init__(self, backend: str, timeout: timedelta):
         super().__init__(backend, timeout)
         self._is_libddps = backend == "ddp" or _serves_gloo()
         self._store: Any = None
         self._connections = Connections()
-        self._wrappers = Wrappers()
         if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
             raise RuntimeError(
-                "ddprun.attempts: under --on-failure replace the ranks meet in ddprun's store, and rank 0 is to host one "
+                "ddprun.attempts: under --on-failure replace or shrink the ranks meet in ddprun's store, and rank 0 is to host one "
                 "here (TORCH_DISABLE_SHARE_RDZV_TCP_STORE)"
             )
 
@@ -262,6 +274,8 @@ class _StayingGroup(_Group):
 
     def is_lost(self, error: BaseException) -> bool:
         is_of_group = isinstance(error, _GROUP_ERRORS) or "gloo" in str(error).lower()
+        if is_of_group and _MAY_BE_SILENT.search(str(error)):
+            return _survival.is_round_over(None)
         return _survival.is_round_over(_ENDED_WITHIN if is_of_group else 0.0)
 
     def end(self) -> None:
@@ -272,7 +286,6 @@ class _StayingGroup(_Group):
 
     def leave(self) -> None:
         self._connections.close()
-        self._wrappers.release()
         super().leave()
         self._store = None
         world: Any = getattr(dist.distributed_c10d, "_world", None)

@@ -10,12 +10,14 @@
 from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
+from torch import distributed as dist
 from torch.optim import Optimizer
 
 from ddprun.recovery._batches import Batches, Position, iterate_from
 from ddprun.recovery._broadcast import LeftOut
 from ddprun.recovery._generators import generators_of, set_generators, state_of_generators
 from ddprun.recovery._buckets import settle_buckets
+from ddprun.recovery._equality import Equality
 from ddprun.recovery._memory import KeptMemory, is_asked_for, is_successor
 from ddprun.recovery._optimizer import groups_of, set_groups
 from ddprun.recovery._record import Record, aligned, size_of
@@ -151,6 +153,9 @@ class _Steps:
         self._recovered: "Optional[_Recovered]" = None  # until the loop begins
         self._gradients: "Optional[List[Tuple[Any, Any]]]" = None  # while an update is left out
         self._has_started = False
+        self._name = name
+        self._equality: Optional[Equality] = None
+        self._compares = not self.recovered and dist.is_initialized() and dist.get_world_size() > 1
         # DistributedDataParallel's constructor of a successor, which may come before keep() or after it.
         self._left_out: Optional[LeftOut] = None
         if self._memory.found:
@@ -213,10 +218,18 @@ class _Steps:
             self._has_batches_without_update = not self._has_update
         self._tensors.check_none_replaced(self._tensors.check_unchanged("after an update"))
         self._record.write(self._done_record(), "what a step changes")
-        self.number, self._has_update = self._memory.done(), False
+        has_update, self._has_update = self._has_update, False
+        self.number = self._memory.done()
         if self._takes_place:
             self._take_place()
+        if self._compares and (has_update or self._equality is not None):
+            self._compare()
         return self.number
+
+    def _compare(self) -> None:
+        if self._equality is None:
+            self._equality = Equality(self._name, self._tensors.replicated_parameters())
+        self._compares = not self._equality.is_compared()
 
     def _begin_loop(self) -> None:
         self._has_started = True

@@ -3,7 +3,7 @@
 import ctypes
 import os
 from ctypes import c_char, c_int32, c_size_t
-from typing import Iterable
+from typing import Iterable, Optional
 
 from ddprun.torch._libddp import check, libddp
 
@@ -48,10 +48,11 @@ def stay(stays: bool) -> bool:
     return will.value != 0
 
 
-def is_round_over(seconds: float) -> bool:
-    """Returns whether ddprun has ended the round of this process; waits for that, at most for so long."""
+def is_round_over(seconds: Optional[float]) -> bool:
+    """Returns whether ddprun has ended the round of this process; waits for that, at most for so long. None: for as long
+    as ddprun may need to notice that a node is lost."""
     is_over = c_int32()
-    check(libddp.ddp_round_await_end(int(seconds * 1000), ctypes.byref(is_over)))
+    check(libddp.ddp_round_await_end(-1 if seconds is None else int(seconds * 1000), ctypes.byref(is_over)))
     return is_over.value != 0
 
 

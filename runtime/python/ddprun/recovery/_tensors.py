@@ -214,6 +214,14 @@ class KeptTensors:
         """Returns the bytes that have all tensors."""
         return self._memory
 
+    def replicated_parameters(self) -> "Dict[str, torch.Tensor]":
+        """Returns the bytes of the parameters that are taken for equal on all ranks."""
+        places = [self._places[name] for name in self._parts if self.kinds[name] != OWN]
+        return {
+            place.name: self._memory[place.start : place.start + torch.Size(place.shape).numel() * place.dtype.itemsize]
+            for place in places
+        }
+
     def sample(self) -> torch.Tensor:
         """Returns some bytes of the parameters, by which it is seen that all were overwritten."""
         begin, end = self._layout.parameters

@@ -8,6 +8,10 @@
 A rank that has lost another one goes back to its record, with one exception: if the update of the step is in its
 tensors, it does the step again, and the optimizer writes nothing, since what follows the update was not done. Ranks that
 are behind take the tensors of one that is not (_transfer.py).
+
+The next attempt may have another number of ranks (`ddprun --on-failure shrink`). So the place in the data is the number
+of examples of the epoch that all ranks have taken together: each rank goes on with its part of the rest. An update that
+is in the tensors was computed from the examples of the ranks that there were, and the next step begins after these.
 """
 import copy
 from typing import Any, Dict, Iterable, Iterator, List, Optional, Tuple
@@ -16,7 +20,7 @@ import torch
 from torch import distributed as dist
 from torch.optim import Optimizer
 
-from ddprun.recovery._batches import Position, iterate_from
+from ddprun.recovery._batches import Division, Position, division_of, iterate_from_example
 from ddprun.recovery._generators import generators_of, seed_generators, set_generators, state_of_generators
 from ddprun.recovery._optimizer import groups_of, parameters_of, set_groups
 from ddprun.recovery._record import is_plain
@@ -67,6 +71,10 @@ class Training:
         self._goes_on = False  # the next epoch is one that was begun before
         self._has_started = False  # the loop of this attempt
         self._skips_update = False  # the tensors have the next update already
+        self._taken = (0, 0, 0)  # examples of the epoch up to that update, batches of its step, and ranks
+        self._division = Division(1, 1)  # how the loader divides the data
+        self._goes_to: Optional[int] = None  # number of examples, after which the next step begins
+        self._ranks = self._ranks_before = 0  # how many this attempt has, and the one before had
         self._gradients: "List[Tuple[torch.Tensor, Any]]" = []  # while an update is left out
         self._loaders_generators: List[torch.Generator] = []
         self._hooks = [
@@ -80,6 +88,7 @@ class Training:
         """Gives all ranks of the new group the state of one, and goes to the start of its step under way."""
         if self._record is None:
             self._record = self._take_record()
+        self._ranks_before, self._ranks = self._ranks, dist.get_world_size()
         own = Place(self._has_stayed, self._is_whole, self.done, self._has_update or self._skips_update)
         places = gather_places(own)
         source = choose_source(places)
@@ -119,7 +128,12 @@ class Training:
 
     def _shared(self) -> _Record:
         """Returns what ranks get that are behind, besides the contents of tensors."""
-        return {"layout": layout_of(self._optimizer), "record": self._record, "forward": self._forward}
+        return {
+            "layout": layout_of(self._optimizer),
+            "record": self._record,
+            "forward": self._forward,
+            "taken": self._taken,
+        }
 
     def _take(self, sent: _Record, own: Place, place: Place) -> None:
         """Makes what was sent by the rank at `place` this process's own. Generators and buffers are each rank's: they
@@ -139,7 +153,7 @@ class Training:
                 forward = self._forward or self._at_loss or forward
         if forward is not None and before is None:
             forward = {**forward, "generators": None}
-        self._record, self._forward = record, forward
+        self._record, self._forward, self._taken = record, forward, sent["taken"]
         self.done, self._has_update, self._skips_update = place.done, place.has_update, False
 
     def _epochs_generators(self, record: _Record, before: _Record) -> Any:
@@ -155,6 +169,7 @@ class Training:
             restore_object(one, copy.deepcopy(state))
         epoch, batches, epochs_generators = record["position"]
         self.position.epoch, self.position.batches, self.position.epochs_generators = epoch, batches, epochs_generators
+        self.position.examples, self._goes_to = record["examples"], None
         self._goes_on = record["has_begun"]
         self._start = record if record["has_begun"] else None
         if self._start is None and record["generators"] is not None:
@@ -182,21 +197,59 @@ class Training:
                 f"{_NAME}: the loop begins with epoch {epoch}, and the training goes on in epoch {position.epoch} "
                 "(for epoch in range(attempt.epoch, epochs))"
             )
-        start = position.batches if goes_on else 0
+        self._division = division = division_of(loader)
+        self._check_division(division)
+        if not goes_on:
+            position.examples = 0
+        example = position.examples // division.ranks
         if self._seed is not None:
             seed_generators(self._seed, "epoch", epoch, dist.get_rank())
         elif goes_on and position.epochs_generators is not None:
             set_generators(position.epochs_generators, self._loaders_generators)
         if not goes_on or position.epochs_generators is None:
             position.epochs_generators = state_of_generators(self._loaders_generators)
-        position.epoch, position.batches = epoch, start
-        return iterate_from(loader, start, draws_now=self._seed is not None)
+        position.epoch, position.batches = epoch, example // division.examples
+        # An update that other ranks have computed had perhaps the last examples: its step is done again all the same.
+        least = self._taken[1] if goes_on and self._skips_update and self._taken[2] != self._ranks else 0
+        items = iterate_from_example(loader, example, least, draws_now=self._seed is not None)
+        return self._batches_of(loader, division, items)
+
+    def _check_division(self, division: Division) -> None:
+        if division.ranks > 1 and division.ranks == self._ranks_before != self._ranks:
+            raise ValueError(
+                f"{_NAME}: the loader's sampler divides the data among {division.ranks} ranks, and there are "
+                f"{self._ranks}: make it within the attempt"
+            )
+
+    def _batches_of(self, loader: Iterable[Any], division: Division, items: "Iterator[Any]") -> "Iterator[Any]":
+        while True:
+            if self._goes_to is not None:
+                self._goes_to, items = None, self._batches_from(loader, self.position.examples // division.ranks)
+            batch = next(items, self)  # a value that no loader has
+            if batch is self:
+                return
+            self.position.examples += division.ranks * division.examples
+            yield batch
+
+    def _batches_from(self, loader: Iterable[Any], example: int) -> "Iterator[Any]":
+        """Returns the batches of the epoch that is under way from an example on, and leaves the generators alone."""
+        now = state_of_generators(self._loaders_generators)
+        if self._seed is not None:
+            seed_generators(self._seed, "epoch", self.position.epoch, dist.get_rank())
+        elif self.position.epochs_generators is not None:
+            set_generators(self.position.epochs_generators, self._loaders_generators)
+        items = iterate_from_example(loader, example, draws_now=True)
+        set_generators(now, self._loaders_generators)
+        return items
 
     def start(self) -> int:
         """Marks that a step starts here. Returns how many are done."""
         is_new = not self._has_started or self._has_update
         if not self._has_started:
             self._begin_loop()
+        if self._goes_to is not None:
+            self.position.examples = self._goes_to
+            self.position.batches = self._goes_to // self._division.ranks // self._division.examples
         if self._has_update:
             self.done += 1
         self._has_update, self._forward = False, self._forward if self._skips_update else None
@@ -230,6 +283,8 @@ class Training:
         if self._skips_update:
             return self._leave_update_out()
         self._forward = self._changed_by_forward()
+        batches = self.position.batches - self._record["position"][1] if self._record is not None else 0
+        self._taken = (self.position.examples, batches, self._ranks)
         self._is_updating = True
 
     def _leave_update_out(self) -> None:
@@ -245,6 +300,8 @@ class Training:
 
     def _end_update(self, *_: Any) -> None:
         self._give_gradients_back()
+        if self._skips_update and self.position.examples != self._taken[0]:
+            self._goes_to = self._taken[0]
         self._is_updating = self._skips_update = False
         self._has_update = True
 
@@ -265,6 +322,7 @@ class Training:
             **self._changed_by_forward(),
             "has_begun": has_begun,
             "position": (position.epoch, position.batches, position.epochs_generators),
+            "examples": position.examples,
             "groups": copy.deepcopy(groups_of(self._optimizer)),
             "objects": [copy.deepcopy(state_of_object(one)) for one in self._objects],
         }
