@@ -26,6 +26,7 @@
 #include "launcher/config/program.hpp"
 #include "launcher/coordination/farewell.hpp"
 #include "launcher/diagnosis/stack_helper.hpp"
+#include "launcher/platform/platform.hpp"
 #include "launcher/process/guardian.hpp"
 #include "launcher/process/limits.hpp"
 #include "launcher/report/error_file.hpp"
@@ -78,6 +79,7 @@ int wrong_usage(const Invocation& invocation, const char* what) {
 
 int run(const ddp::apps::Launch& launch) {
   using ddp::launcher::OnTerminalStop;
+  using ddp::launcher::StartedBy;
   const std::vector<int>& ends_job = launch.config.stop_signals;
   const bool ctrl_z_ends_job = std::find(ends_job.begin(), ends_job.end(), SIGTSTP) != ends_job.end();
   ddp::launcher::Farewell farewell;
@@ -91,8 +93,10 @@ int run(const ddp::apps::Launch& launch) {
       return fail(1, error.what());
     }
   };
+  const bool is_task = ddp::launcher::is_task_of_slurm(ddp::launcher::own_surroundings(), getpid());
   return ddp::launcher::run_guarded(agent, launch.config.workers,
                                     ctrl_z_ends_job ? OnTerminalStop::GoOn : OnTerminalStop::Stop,
+                                    is_task ? StartedBy::Slurmstepd : StartedBy::Anyone,
                                     [&](const std::string& how) { farewell.send("its agent " + how, launch.config); });
 }
 
