@@ -29,6 +29,7 @@
 #include "launcher/hosts/head.hpp"
 #include "launcher/hosts/launch_line.hpp"
 #include "launcher/hosts/on_host.hpp"
+#include "launcher/platform/platform.hpp"
 #include "launcher/process/guardian.hpp"
 #include "launcher/process/limits.hpp"
 #include "launcher/report/error_file.hpp"
@@ -81,6 +82,7 @@ int wrong_usage(const Invocation& invocation, const char* what) {
 
 int run(const ddp::apps::Launch& launch) {
   using ddp::launcher::OnTerminalStop;
+  using ddp::launcher::StartedBy;
   const std::vector<int>& ends_job = launch.config.stop_signals;
   const bool ctrl_z_ends_job = std::find(ends_job.begin(), ends_job.end(), SIGTSTP) != ends_job.end();
   ddp::launcher::Farewell farewell;
@@ -94,8 +96,10 @@ int run(const ddp::apps::Launch& launch) {
       return fail(1, error.what());
     }
   };
+  const bool is_task = ddp::launcher::is_task_of_slurm(ddp::launcher::own_surroundings(), getpid());
   return ddp::launcher::run_guarded(agent, launch.config.workers,
                                     ctrl_z_ends_job ? OnTerminalStop::GoOn : OnTerminalStop::Stop,
+                                    is_task ? StartedBy::Slurmstepd : StartedBy::Anyone,
                                     [&](const std::string& how) { farewell.send("its agent " + how, launch.config); });
 }
 

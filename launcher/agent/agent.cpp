@@ -28,6 +28,7 @@
 #include "launcher/output/stream_route.hpp"
 #include "launcher/process/double_signal.hpp"
 #include "launcher/process/limits.hpp"
+#include "launcher/process/process_tree.hpp"
 #include "launcher/report/issue_report.hpp"
 #include "launcher/report/node_facts.hpp"
 #include "launcher/text/json_text.hpp"
@@ -177,7 +178,13 @@ class Agent {
     if (signal == SIGTSTP) return driver_.handle(Suspend{});
     if (signal == SIGCONT) return driver_.handle(Resume{});
     if (signal == SIGWINCH) out_.output.resize();
-    if (signal == SIGUSR1 || signal == SIGUSR2 || signal == SIGWINCH) processes_.pass_on(signal);
+    if (signal == SIGUSR1 || signal == SIGUSR2 || signal == SIGWINCH) pass_on(signal, sender);
+  }
+
+  // Slurm that finds the processes of a step as descendants (proctrack/linuxproc) signals each of them, workers too.
+  void pass_on(int signal, pid_t sender) {
+    if (passed_on_.came_the_other_way(signal, sender == getppid()) || name_of(sender) == "slurmstepd") return;
+    processes_.pass_on(signal);
   }
 
   // Returns the memory in which a worker records its calls, to be sent to it; -1 if it gets none.
@@ -502,7 +509,7 @@ class Agent {
   std::unique_ptr<PageServer> page_;
   int base_rank_ = 0;  // rank of local rank 0 in the newest round
   RoundHistory rounds_;
-  DoubleSignal stop_;
+  DoubleSignal stop_, passed_on_;
   std::unique_ptr<rendezvous::LinkClient> link_;
   bool can_look_ = false;            // the link is up, and the coordinator knows looks
   std::string coordinator_address_;  // numeric; empty if the coordinator is in this process

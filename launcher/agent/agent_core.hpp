@@ -265,7 +265,6 @@ class AgentCore {
   const rendezvous::AgentState& state() const { return state_; }
   // Returns what heartbeats over this link take; nothing for the coordinator's own agent, and before the first one.
   std::optional<LinkDelay> link_delay() const { return round_trips_.delay(); }
-
   // Returns after which silence the coordinator counts a node as lost, as it says; 0: never.
   std::chrono::milliseconds lost_after() const { return lost_after_; }
 

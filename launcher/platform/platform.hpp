@@ -48,6 +48,9 @@ struct PlatformJob {
 // only, and in a worker of ddprun or torchrun, where the variables are those of the job around it.
 std::optional<PlatformJob> find_platform(const Surroundings& surroundings);
 
+// Whether Slurm's slurmstepd has started this very process, so that it is the parent.
+bool is_task_of_slurm(const Surroundings& surroundings, int pid);
+
 // Whether this is a worker of ddprun or torchrun, or was started by one.
 bool is_within_worker(const Surroundings& surroundings);
 

@@ -78,6 +78,10 @@ std::optional<PlatformJob> find_slurm(const Surroundings& here) {
   return job;
 }
 
+bool is_task_of_slurm(const Surroundings& here, int pid) {
+  return here.variable("SLURM_TASK_PID") == std::to_string(pid);
+}
+
 // ---- LSF ----
 
 // blaunch starts a process on each host and tells it nothing but the hosts: "h1 8 h2 8".

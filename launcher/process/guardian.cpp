@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -65,6 +66,19 @@ void rename_command_line(const char* name) {
   strncpy(command_line, name, static_cast<std::size_t>(length) - 1);
 }
 
+// The process that started ddprun. Where the kernel has no pidfd (before Linux 5.3), it is looked for each second.
+struct Starter {
+  pid_t pid = 0;  // 0: nobody watches it
+  Descriptor pidfd = {};
+
+  static Starter of_this_process() {
+    const pid_t parent = getppid();
+    return {parent, Descriptor(static_cast<int>(syscall(SYS_pidfd_open, parent, 0)))};
+  }
+  int look_every_ms() const { return pid == 0 || pidfd ? -1 : 1000; }
+  bool has_ended() const { return pid != 0 && getppid() != pid; }
+};
+
 // What guardian (of the keeper) or keeper (of the agent) knows while it watches its one child.
 struct Watch {
   const char* name;  // what messages call the child
@@ -74,6 +88,7 @@ struct Watch {
   // The guardian only:
   std::vector<pid_t> strangers = {};  // children that it had before the job (inherited through exec, or as pid 1)
   OnTerminalStop on_stop = OnTerminalStop::GoOn;
+  Starter starter = {};
   // The keeper only:
   pid_t guardian = 0;
   Descriptor alive = {};  // other end of Guarded::guardian_fd: closed when the guardian is gone
@@ -138,17 +153,29 @@ void fence(const Watch& watch) {
   if (!all_killed) kill(watch.child, SIGKILL);
 }
 
-// Waits until a signal is pending or the deadman has expired.
-void wait_for_signal_or_deadman(const Descriptor& signals, const Deadman& deadman) {
-  pollfd events[] = {{signals.get(), POLLIN, 0}, {deadman.fd(), POLLIN, 0}};
-  poll(events, 2, -1);
+// Waits until a signal is pending, the deadman has expired, or the starter has ended.
+void wait_for_event(const Descriptor& signals, const Watch& watch) {
+  pollfd events[] = {{signals.get(), POLLIN, 0},
+                     {watch.deadman ? watch.deadman->fd() : -1, POLLIN, 0},
+                     {watch.starter.pidfd.get(), POLLIN, 0}};
+  poll(events, 3, watch.starter.look_every_ms());
+}
+
+// Ends the job as a SIGTERM does, if nobody is left who could.
+void stop_without_starter(Watch& watch) {
+  if (!watch.starter.has_ended()) return;
+  fprintf(stderr, "ddprun: slurmstepd (pid %d), which had started it, is gone: stopping the workers\n",
+          watch.starter.pid);
+  watch.starter = {};
+  kill(watch.child, SIGTERM);
 }
 
 int guard(Watch watch) {
   const sigset_t signals = managed_signals();
   // A program that started ddprun may pass on the Ctrl-C that the terminal sends to both.
   const pid_t above = watch.guardian != 0 ? watch.guardian : getppid();
-  const Descriptor pending(watch.deadman ? signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK) : -1);
+  const bool waits_for_more = watch.deadman || watch.starter.pid != 0;
+  const Descriptor pending(waits_for_more ? signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK) : -1);
   DoubleSignal passed_on;
   while (true) {
     int status = 0;
@@ -161,8 +188,9 @@ int guard(Watch watch) {
     // SIGCHLD wakes this loop too. All other signals go to the child.
     siginfo_t info = {};
     if (pending) {
-      wait_for_signal_or_deadman(pending, *watch.deadman);
-      watch.deadman->if_expired([&watch] { fence(watch); });
+      wait_for_event(pending, watch);
+      if (watch.deadman) watch.deadman->if_expired([&watch] { fence(watch); });
+      stop_without_starter(watch);
     }
     const timespec at_once = {};
     const int signal = pending ? sigtimedwait(&signals, &info, &at_once) : sigwaitinfo(&signals, &info);
@@ -193,7 +221,7 @@ sigset_t managed_signals() {
 }
 
 int run_guarded(const std::function<int(const Guarded&)>& agent, int workers, OnTerminalStop on_stop,
-                std::function<void(const std::string& how)> after_agent) {
+                StartedBy started_by, std::function<void(const std::string& how)> after_agent) {
   // In the guardian.
   Pipe cleanup = rendezvous::make_pipe("to the agent", O_NONBLOCK);
   Pipe alive = rendezvous::make_pipe("to the agent");
@@ -211,12 +239,14 @@ int run_guarded(const std::function<int(const Guarded&)>& agent, int workers, On
   if (keeper != 0) {
     alive = {};
     cleanup.write_end.close();
+    const bool has_starter = started_by == StartedBy::Slurmstepd;
     return guard({.name = "keeper",
                   .child = keeper,
                   .cgroup = cgroup,
                   .cleanup = std::move(cleanup.read_end),
                   .strangers = std::move(strangers),
-                  .on_stop = on_stop});
+                  .on_stop = on_stop,
+                  .starter = has_starter ? Starter::of_this_process() : Starter()});
   }
 
   // In the keeper.

@@ -39,6 +39,10 @@ struct Guarded {
 // expects, or go on because SIGTSTP is one of the signals that end the job.
 enum class OnTerminalStop { Stop, GoOn };
 
+// Whether the job ends with the process that started ddprun. It does with Slurm's slurmstepd: nothing else of Slurm
+// knows what runs in its step, and the node may soon have another job.
+enum class StartedBy { Anyone, Slurmstepd };
+
 // Forks twice. The grandchild runs agent(...) in a session of its own and returns its result; the
 // other two stay as guardian and keeper, and return the exit code of the whole program. Must be
 // called while the process has one thread. In the agent all managed_signals() are blocked from the
@@ -47,7 +51,7 @@ enum class OnTerminalStop { Stop, GoOn };
 // `after_agent` is called in the keeper, when the agent has ended and no process below it is left;
 // `how` is "exited with code 1" or "was killed by SIGKILL".
 int run_guarded(const std::function<int(const Guarded&)>& agent, int workers, OnTerminalStop on_stop,
-                std::function<void(const std::string& how)> after_agent);
+                StartedBy started_by, std::function<void(const std::string& how)> after_agent);
 
 // Returns the signals that all three processes block and read: every signal that can be caught,
 // except those of faults and those that a terminal sends to background jobs.

@@ -191,6 +191,8 @@ JobCgroup JobCgroup::choose() {
   const auto folder = own_folder();
   if (way == "off") {
     group.none(std::string(rendezvous::contract::kCgroup) + "=off");
+  } else if (getenv("SLURM_TASK_PID")) {
+    group.none("Slurm knows the processes of its steps by groups of its own");
   } else if (!folder) {
     group.none("cgroup v2 is not mounted here");
   } else {

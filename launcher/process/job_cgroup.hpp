@@ -8,6 +8,9 @@
 // at once, and what is left in it belongs to no job. The next ddprun of the same user ends it, if the name says that
 // its processes are of this boot and of this pid namespace: those of another container are another one's.
 //
+// In a step of Slurm there is no group. Slurm finds the processes of a step in the group that it has made for them, and
+// would miss workers in one below it; and when it kills all of a step at once, nobody is left to remove that one.
+//
 // A process cannot leave a control group by double-forking, and the kernel kills a whole group at
 // once, which a process that forks without end cannot outrun. The group is used in addition to the
 // subreapers (process_tree.hpp), which need no permission and work everywhere. Where there is no

@@ -15,6 +15,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <map>
 #include <optional>
 #include <sstream>
@@ -211,6 +212,13 @@ bool was_started_with(pid_t pid, const std::string& name, const std::string& val
     if (wanted == entry) return true;
   }
   return false;
+}
+
+std::string name_of(pid_t pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/comm");
+  std::string name;
+  std::getline(file, name);
+  return name;
 }
 
 bool is_in_session_of(pid_t leader, pid_t pid) { return getsid(pid) == leader; }

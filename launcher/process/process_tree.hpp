@@ -31,6 +31,9 @@ std::vector<pid_t> children_of_self();
 // it cannot be read.
 bool was_started_with(pid_t pid, const std::string& name, const std::string& value);
 
+// Returns the kernel's name of a process, at most 15 characters; empty if there is no such process.
+std::string name_of(pid_t pid);
+
 // Returns whether the process is in the session that `leader` leads or led.
 bool is_in_session_of(pid_t leader, pid_t pid);
 

@@ -307,7 +307,7 @@ std::optional<std::string> text_to_print(const GivenOptions& given, const Option
 // Slurm binds a task to the CPUs that were asked for it, which is one by default.
 void warn_of_few_cpus(int workers) {
   const int cpus = usable_cpus();
-  if (workers <= cpus || !getenv("SLURM_STEP_ID")) return;
+  if (workers <= cpus || cpus >= sysconf(_SC_NPROCESSORS_ONLN) || !getenv("SLURM_STEP_ID")) return;
   const std::string share = cpus == 1 ? " share 1 CPU" : " share " + std::to_string(cpus) + " CPUs";
   fprintf(stderr,
           "ddprun: %d workers%s, since Slurm lets this task use no more; ask for --exclusive or --cpus-per-task=%d\n",

@@ -234,3 +234,33 @@ TEST_CASE("signals: a node that is stopped for longer than the wait for a lost n
   CHECK(count(node0.err() + node1.err(), "lost") == 0);
   CHECK(hosts.all_gone());
 }
+
+TEST_CASE("signals: a task of Slurm is stopped when the process that has started it is gone",
+          "[launcher][integration]") {
+  // The shell stands for slurmstepd. The last exec keeps the pid that the variable has.
+  const Words starter = {"sh", "-c", "sh -c 'exec env SLURM_TASK_PID=$$ \"$@\"' sh \"$@\" & wait", "sh"};
+  Process job(starter + ddprun({"--nproc_per_node=2"}, {"catch=TERM", "ready", "wait"}));
+  job.wait_for("ready", 2);
+  job.signal(SIGKILL);
+  job.wait_for("which had started it, is gone: stopping the workers");
+  job.wait_for("got SIGTERM", 2);
+  CHECK(job.all_gone());
+}
+
+TEST_CASE("signals: workers that slurmstepd itself signals are not signalled once more", "[launcher][integration]") {
+  Process job(ddprun({"--nproc_per_node=2"}, {"note=USR1", "catch=TERM", "ready", "wait"}));
+  job.wait_for("ready", 2);
+  // As Slurm does where it finds the processes of a step as descendants, the youngest first.
+  std::string pids;
+  for (const pid_t worker : children_of(agent_of(job))) pids += std::to_string(worker) + " ";
+  for (const pid_t pid : {agent_of(job), keeper_of(job), job.pid()}) pids += std::to_string(pid) + " ";
+  const TemporaryFolder folder;
+  std::filesystem::create_symlink("/bin/bash", folder / "slurmstepd");
+  const Process slurmstepd({folder / "slurmstepd", "-c", "kill -USR1 " + pids + "; sleep 1000 & wait"});
+  job.wait_for("got SIGUSR1", 2);
+  job.signal(SIGTERM);
+  const Result result = job.wait();
+  CHECK(count(result.out, "got SIGUSR1") == 2);
+  CHECK(count(result.out, "got SIGTERM") == 2);
+  CHECK(job.all_gone());
+}

@@ -6,6 +6,7 @@
 
 #include <catch2/catch.hpp>
 #include <csignal>
+#include <cstdlib>
 #include <filesystem>
 #include <string>
 
@@ -70,4 +71,13 @@ TEST_CASE("job cgroup: processes in one worker's group are killed, and those of 
   group.remove(std::chrono::seconds(10));
   CHECK(WTERMSIG(end_of(other)) == SIGKILL);
   CHECK(group.remove_if_empty());
+}
+
+TEST_CASE("job cgroup: a task of Slurm makes none", "[launcher][integration]") {
+  setenv("SLURM_TASK_PID", "4711", 1);
+  const JobCgroup group = JobCgroup::choose();
+  unsetenv("SLURM_TASK_PID");
+  CHECK(group.describe() ==
+        "no control group (Slurm knows the processes of its steps by groups of its own): descendants are found as this "
+        "process's own");
 }

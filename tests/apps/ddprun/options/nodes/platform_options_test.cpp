@@ -243,6 +243,12 @@ TEST_CASE("platforms: in an allocation of Slurm, outside of a step, srun starts 
   CHECK_THAT(refusal({}, place(terminal)), Catch::Contains("--het-group"));
 }
 
+TEST_CASE("platforms: a process is a task of Slurm if its pid is the task's", "[ddprun][unit]") {
+  CHECK(ddp::launcher::is_task_of_slurm(place({{"SLURM_TASK_PID", "4711"}}), 4711));
+  CHECK_FALSE(ddp::launcher::is_task_of_slurm(place({{"SLURM_TASK_PID", "4711"}}), 4712));  // the script starts it
+  CHECK_FALSE(ddp::launcher::is_task_of_slurm(place({}), 4711));
+}
+
 TEST_CASE("platforms: mpirun within an allocation of Slurm counts, and not the step of its daemons", "[ddprun][unit]") {
   const Variables daemons = {
       {"SLURM_JOB_ID", "7"},         {"SLURM_STEP_ID", "0"},        {"SLURM_STEP_NUM_NODES", "2"},
