@@ -11,6 +11,7 @@
 #include <sstream>
 
 #include "apps/ddprun/options/usage_error.hpp"
+#include "launcher/platform/topology_file.hpp"
 #include "rendezvous/base/random_id.hpp"
 #include "rendezvous/base/text.hpp"
 #include "rendezvous/net/own_address.hpp"
@@ -255,8 +256,7 @@ void resolve_static(const NodeOptions& options, launcher::LaunchConfig& config) 
   config.next_ports = options.next_ports;
 }
 
-void resolve_c10d(const NodeOptions& options, const std::function<void(const std::string&)>& log,
-                  launcher::LaunchConfig& config) {
+void resolve_c10d(const NodeOptions& options, launcher::LaunchConfig& config) {
   config.wanted_rank = options.node_rank.value_or(-1);
   if (meets_in_file(options)) {
     if (options.rdzv_endpoint.empty()) {
@@ -306,7 +306,7 @@ void resolve_nodes(const NodeOptions& options, const std::function<void(const st
   } else if (options.rdzv_backend == "static") {
     resolve_static(options, config);
   } else {
-    resolve_c10d(options, log, config);
+    resolve_c10d(options, config);
   }
   if (!options.topology.empty()) {
     if (one || config.job.node_ranks_given) {
