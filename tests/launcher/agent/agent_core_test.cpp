@@ -24,8 +24,9 @@ ddp::rendezvous::Assignment place(int base_rank = 0) {
 
 // An agent with two workers, and 5 s of grace by default, and the actions of its last step.
 struct Fixture {
-  explicit Fixture(std::string coordinator = "", seconds shutdown_timeout = seconds(5))
-      : core({.job = {.id = "j", .max_restarts = 3},
+  explicit Fixture(std::string coordinator = "", seconds shutdown_timeout = seconds(5),
+                   seconds restart_window = seconds(0))
+      : core({.job = {.id = "j", .max_restarts = 3, .restart_window = restart_window},
               .incarnation = "i",
               .host = "a",
               .workers = 2,
@@ -407,7 +408,7 @@ TEST_CASE("agent: a place that cannot be its own ends it, and starts no worker",
     return leave && leave->exit_code == 1 ? leave->directive.reason : "";
   };
   const std::string wrong = "the coordinator at 10.0.0.1:29500 gives this node what cannot be its own: ";
-  auto one = place(), many = place(), role = place(), restarts = place();
+  auto one = place(), many = place(), role = place(), restarts = place(), more = place();
   one.world_size = 1;
   CHECK(end_with(one) == wrong + "2 workers from rank 0 of 1");
   role.role_world_size = 1;
@@ -415,7 +416,9 @@ TEST_CASE("agent: a place that cannot be its own ends it, and starts no worker",
   many.node_count = 2;
   CHECK(end_with(many) == wrong + "2 nodes");
   restarts.max_restarts = 4;
-  CHECK(end_with(restarts) == wrong + "4 restarts");
+  CHECK(end_with(restarts) == wrong + "0 restarts of 4");
+  more.restart_count = 4;
+  CHECK(end_with(more) == wrong + "4 restarts of 3");
 }
 
 TEST_CASE("agent: an end with code 0 counts only if its own workers have succeeded", "[launcher][unit]") {
@@ -788,6 +791,29 @@ TEST_CASE("agent: successors count as restarts", "[launcher][unit]") {
   CHECK_FALSE(agent.find<StartSuccessor>());
   REQUIRE(agent.find<SendReport>());
   CHECK(agent.find<SendReport>()->state.successors == 3);
+}
+
+TEST_CASE("agent: with a window only successors within it count", "[launcher][unit]") {
+  Fixture agent("", seconds(5), seconds(60));
+  Directive run{.kind = Directive::Kind::Run, .round = 1, .restarts_left = 1};  // two of three were used before
+  run.assignment = place();
+  agent.step(DirectiveArrived{run});
+  agent.step(WorkersStarted{{100, 101}});
+  agent.step(SuccessorsAwaited{});
+  const auto be_succeeded = [&](int pid) {
+    agent.be_killed(0);
+    if (!agent.find<StartSuccessor>()) return false;
+    agent.step(SuccessorStarted{0, pid});
+    agent.step(SuccessorArrived{0});
+    return true;
+  };
+  CHECK(be_succeeded(102));
+  CHECK(agent.find<LogLine>()->text ==
+        "rank 0 was killed by SIGKILL, and another process has taken its place 0 ms later (3 of 3 restarts within 60 s "
+        "are used)");
+  agent.now += seconds(61);
+  for (int pid = 103; pid < 106; ++pid) CHECK(be_succeeded(pid));
+  CHECK_FALSE(be_succeeded(106));
 }
 
 TEST_CASE("agent: a successor that exits has failed as the process before it", "[launcher][unit]") {
