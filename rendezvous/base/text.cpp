@@ -5,8 +5,8 @@
 
 #include <algorithm>
 #include <climits>
-#include <cstdio>
 #include <cstdint>
+#include <cstdio>
 #include <cstring>
 #include <limits>
 #include <numeric>
@@ -81,11 +81,11 @@ std::string list_of(const std::vector<std::string>& words, std::size_t shown) {
 std::optional<std::chrono::milliseconds> parse_duration(std::string_view text) {
   const std::size_t digits = std::min(text.find_first_not_of("0123456789"), text.size());
   const std::string_view unit = text.substr(digits);
-  const std::int64_t scale = unit == "ms"                ? 1
-                             : unit == "s" || unit == "" ? 1000
-                             : unit == "m"               ? 60'000
-                             : unit == "h"               ? 3'600'000
-                                                         : 0;
+  const std::int64_t scale = unit == "ms"                  ? 1
+                             : unit == "s" || unit.empty() ? 1000
+                             : unit == "m"                 ? 60'000
+                             : unit == "h"                 ? 3'600'000
+                                                           : 0;
   const auto number = parse_number<std::int64_t>(text.substr(0, digits));
   constexpr std::int64_t kMost = std::numeric_limits<int>::max();
   if (scale == 0 || !number || *number <= 0 || *number > kMost / scale) return std::nullopt;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "apps/ddprun/commands/arguments.hpp"
 
-
 #include "apps/ddprun/options/usage_error.hpp"
 #include "rendezvous/base/text.hpp"
 
