@@ -611,7 +611,7 @@ std::vector<Incarnation> CoordinatorCore::choose_seats() const {
   }
   const auto goes_first = [this](const Node* a, const Node* b) {
     const bool own_a = roster_.is_own(*a), own_b = roster_.is_own(*b);
-    return own_a != own_b ? own_a : config_.seat_order(a->state, b->state);
+    return own_a != own_b ? own_a : config_.seat_order(a->state, b->state);  // mutant: own_first
   };
   std::stable_sort(newcomers.begin(), newcomers.end(), goes_first);  // mutant: order
   // Newcomers take the seats that were left empty above: those of lost nodes and of members that are not ready.
@@ -896,7 +896,7 @@ void CoordinatorCore::count_first_cause(const std::string& name) {
   if (limit == 0 || name.empty()) return;
   if (first_causes_.size() >= kMaxFirstCauses)
     std::erase_if(first_causes_, [](const auto& n) { return n.second == 1; });
-  if (++first_causes_[name] != limit) return;  // mutant: first_cause
+  if (++first_causes_[name] != limit) return;
   const Node* const own = roster_.find(config_.own_incarnation);
   const std::string what = own && describe(*own) == name ? "coordinates, so it cannot make room"
                                                          : "makes room for any other node from now on";

@@ -68,6 +68,14 @@ TEST_CASE("coordinator: nodes that come together are ranked by name after its ow
   CHECK(job.runs("n10", 3));
 }
 
+TEST_CASE("coordinator: its own node has a place even if enough others came before", "[rendezvous][unit]") {
+  Job job(fixed(2));
+  for (const char* host : {"c", "b", "a"}) job.join(host);
+  job.start();
+  CHECK(job.runs("a", 0));
+  CHECK(job.runs("c", 1));  // it came before b
+}
+
 TEST_CASE("coordinator: a newcomer takes the rank of a lost node, and the others keep theirs", "[rendezvous][unit]") {
   Job job(fixed(3, 1));
   for (const char* host : {"a", "c", "d"}) job.join(host);
