@@ -300,16 +300,24 @@ void Invariants::check_room(const Members& members) const {
     const auto count = first_causes_.find(host);
     return count != first_causes_.end() && count->second >= limit;
   };
-  const rendezvous::Roster& roster = scene_.coordinator->core.roster();
-  const bool one_waits = std::any_of(roster.nodes().begin(), roster.nodes().end(), [&](const auto& entry) {
-    return roster.is_spare(entry.second) && !is_faulty(entry.second.state.host) &&
-           entry.second.directive.reason.find("--exclude-after") == std::string::npos;
-  });
+  const bool one_waits =
+      std::any_of(waited_.begin(), waited_.end(), [&](const std::string& host) { return !is_faulty(host); });
   for (const auto& [index, run] : members) {
     const std::string& host = scene_.process(index).config.host;
     const bool must = is_faulty(host) && run.node_rank != 0;
     if (must) coverage_.reached(Branch::FaultyRuns);
     promise(Promise::FaultyMakesRoom, !must || !one_waits, host);
+  }
+}
+
+// Notes the nodes that had no place when the newest round was opened. One of which the coordinator counts more failures
+// than were heard of does not count.
+void Invariants::note_waiting() {
+  waited_.clear();
+  const rendezvous::CoordinatorCore& core = scene_.coordinator->core;
+  for (const auto& [incarnation, node] : core.roster().nodes()) {
+    const bool is_known_faulty = has(node.directive.reason, "--exclude-after");
+    if (core.roster().is_spare(node) && !is_known_faulty) waited_.insert(node.state.host);
   }
 }
 
@@ -498,6 +506,8 @@ void Invariants::on_stepped() {
           std::to_string(held.links) + " and " + std::to_string(held.silent_links) + " links");
   promise(Promise::StateIsBounded, held.losses <= 8 * nodes, std::to_string(held.losses) + " losses");
   promise(Promise::OverForEver, coordinator.core.over() == coordinator.over_since.has_value(), "");
+  if (coordinator.core.round() != round_seen_) note_waiting();
+  round_seen_ = coordinator.core.round();
   if (coordinator.core.restarts() > restarts_seen_) note_restart();
   restarts_seen_ = coordinator.core.restarts();
   check_quiet();

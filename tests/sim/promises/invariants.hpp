@@ -161,6 +161,7 @@ class Invariants {
   void check_budget(int round, const rendezvous::Directive& run);
   void note_first_cause(const std::string& reason);
   void check_room(const Members& members) const;
+  void note_waiting();
   void note_restart();
   int restarts_in_window() const;
   void check_exit(const Process& to, const rendezvous::Directive& exit);
@@ -192,6 +193,8 @@ class Invariants {
   std::map<int, Members> rounds_;
   std::vector<Time> restarts_at_;                 // also of single workers
   int restarts_seen_ = 0;                         // of all workers
+  int round_seen_ = 0;
+  std::set<std::string> waited_;                  // hosts without a place when that round was opened
   std::map<std::string, int> first_causes_;       // by host
   std::set<int> known_;                           // processes that the coordinator counts as nodes
   std::map<int, Time> heard_;                     // by process: when the coordinator last handled a message of it
