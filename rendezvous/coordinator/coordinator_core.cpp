@@ -445,6 +445,8 @@ void CoordinatorCore::on_round_report(const Node& node) {
   if (config_.job.max_nodes == 1) count_successors(state.successors);
   note_failures(node);
   note_own_stop(node);  // mutant: own_stop
+  // A node that tells of a hang only now may have made an end of what was to be a restart.
+  if (job_.phase == Phase::Stopping && stop_.keeps_survivors && !survivors_stay()) send_stop(SIGTERM);
   if (job_.phase != Phase::Opening && job_.phase != Phase::Running) return;
   const bool by_themselves = std::any_of(state.failures.begin(), state.failures.end(),
                                          [](const WorkerFailure& f) { return !f.stopped_by_ddprun; });
@@ -775,16 +777,17 @@ void CoordinatorCore::send_stop(int signal) {
   Directive directive = make(Directive::Kind::Stop, stop_.reason);
   directive.stop_signal = signal;
   directive.cause = stop_.cause;
+  stop_.keeps_survivors = survivors_stay();
   for (const Incarnation& seat : roster_.seats()) {
     if (seat.empty()) continue;
     const Node& node = roster_.at(seat);
-    directive.survivors_stay = survivors_stay() && !node.leaving;  // mutant: leaver_ends
+    directive.survivors_stay = stop_.keeps_survivors && !node.leaving;  // mutant: leaver_ends
     send(node, directive);
   }
 }
 
 // Whether workers that can go on in another round are to live, since there will most likely be one. While a round is
-// being stopped the answer stays the same.
+// being stopped the answer stays the same, unless a node tells of a hang.
 bool CoordinatorCore::survivors_stay() const {
   if (!config_.job.survivors_stay || stop_.trigger == Trigger::Final || hang_of_round() == Hang::End) return false;
   return !spends_restart() || budget_used() < config_.job.max_restarts;  // mutant: who_stays

@@ -176,6 +176,7 @@ class CoordinatorCore {
     std::string reason;
     int exit_code = 1;                        // if Final
     bool at_once = false;                     // with SIGKILL
+    bool keeps_survivors = false;             // the nodes were told so
     std::vector<int> dead = {};               // if Failure or Loss: the ranks that died
     std::optional<WorkerFailure> cause = {};  // if Failure: as far as it is known now
   };

@@ -190,3 +190,26 @@ TEST_CASE("coordinator: nodes of a job that shrinks are to be given the same --o
   CHECK(job.told(2).reason ==
         "--on-failure is restart on this host and shrink at the coordinator: give all hosts the same");
 }
+
+TEST_CASE("coordinator: workers that were told to stay end when a node tells of a hang that ends the job",
+          "[rendezvous][unit]") {
+  SmallJob job(3, "10.0.0.2");
+  job.shape.survivors_stay = true;
+  job.core = CoordinatorCore({.job = job.shape, .epoch = "e", .own_incarnation = "a", .last_call = std::chrono::seconds(0)});
+  job.start();
+  WorkerFailure failure;
+  failure.rank = 1;
+  failure.host = "b";
+  failure.status.code = 7;
+  AgentState failed = job.on("b", WorkersPhase::Running);
+  failed.stopped_because = "no answer";
+  job.report(2, failed);
+  REQUIRE(job.told(1).kind == Directive::Kind::Stop);
+  CHECK(job.told(1).survivors_stay);
+  AgentState hangs = job.on("a", WorkersPhase::Quiet);
+  hangs.stopped_because = "no output and no step";
+  hangs.hang = Hang::End;
+  job.report(1, hangs);
+  CHECK(job.told(1).kind == Directive::Kind::Stop);
+  CHECK_FALSE(job.told(1).survivors_stay);
+}
