@@ -195,15 +195,12 @@ TEST_CASE("coordinator: workers that were told to stay end when a node tells of 
           "[rendezvous][unit]") {
   SmallJob job(3, "10.0.0.2");
   job.shape.survivors_stay = true;
-  job.core = CoordinatorCore({.job = job.shape, .epoch = "e", .own_incarnation = "a", .last_call = std::chrono::seconds(0)});
+  job.core =
+      CoordinatorCore({.job = job.shape, .epoch = "e", .own_incarnation = "a", .last_call = std::chrono::seconds(0)});
   job.start();
-  WorkerFailure failure;
-  failure.rank = 1;
-  failure.host = "b";
-  failure.status.code = 7;
-  AgentState failed = job.on("b", WorkersPhase::Running);
-  failed.stopped_because = "no answer";
-  job.report(2, failed);
+  AgentState cut_off = job.on("b", WorkersPhase::Running);
+  cut_off.stopped_because = "no answer";
+  job.report(2, cut_off);
   REQUIRE(job.told(1).kind == Directive::Kind::Stop);
   CHECK(job.told(1).survivors_stay);
   AgentState hangs = job.on("a", WorkersPhase::Quiet);
