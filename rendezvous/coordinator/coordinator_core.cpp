@@ -487,7 +487,7 @@ void CoordinatorCore::note_own_stop(const Node& node) {
     if (loss.stopped_itself == node.state.incarnation) ++earlier;
   }
   if (earlier >= kMaxOwnStops) return;
-  const bool is_at_fault = node.state.hang == Hang::None;  // a hang is told by each node, not by the one that is late
+  const bool is_at_fault = node.state.hang == Hang::None;  // every node reports a hang, not only the late one
   losses_.push_back({node.unheard_since, text, node.state.incarnation, node.state.hang,
                      is_at_fault ? describe(node) : std::string()});
 }

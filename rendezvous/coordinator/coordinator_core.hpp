@@ -53,7 +53,7 @@ struct CoordinatorConfig {
   std::chrono::milliseconds last_call = std::chrono::seconds(30);      // elastic: wait for more nodes than min
   std::chrono::milliseconds lost_after = std::chrono::seconds(15);     // a node that is silent for this long is lost
   std::size_t max_unheard_links = 1024;                                // links without a node that may be open
-  SeatOrder seat_order = SeatOrder();                                  // of nodes that come together
+  SeatOrder seat_order = SeatOrder();                                  // ranks nodes that come together
 };
 
 // Interval between "waiting for nodes" messages.
@@ -176,13 +176,13 @@ class CoordinatorCore {
     std::string reason;
     int exit_code = 1;                        // if Final
     bool at_once = false;                     // with SIGKILL
-    bool keeps_survivors = false;             // the nodes were told so
+    bool keeps_survivors = false;             // as the newest directive says
     std::vector<int> dead = {};               // if Failure or Loss: the ranks that died
     std::optional<WorkerFailure> cause = {};  // if Failure: as far as it is known now
   };
   struct KnownFailure {
     Incarnation node;
-    std::string name;  // of the node, which may be gone by the time it matters
+    std::string name;  // names the node, which may be gone by the time it matters
     TimePoint seen;
     WorkerFailure failure;
   };
@@ -191,7 +191,7 @@ class CoordinatorCore {
     std::string text;
     Incarnation stopped_itself = {};  // the node, if it is there and has ended its workers
     Hang hang = Hang::None;           // it has done so for a hang
-    std::string name = {};            // of the node, if it is at fault
+    std::string name = {};            // names the node, if it is at fault
   };
   struct UnheardLink {
     TimePoint until;  // when it is closed

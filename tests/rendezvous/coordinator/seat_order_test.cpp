@@ -190,7 +190,7 @@ TEST_CASE("coordinator: with a window only restarts within it count", "[rendezvo
   }
 }
 
-TEST_CASE("coordinator: with a window restarts of single workers count, too, from when they were told",
+TEST_CASE("coordinator: with a window restarts of single workers count, too, from their report on",
           "[rendezvous][unit]") {
   JobShape shape = fixed(1, 1);
   shape.restart_window = seconds(60);

@@ -192,7 +192,7 @@ class Invariants {
   Coverage& coverage_;
   std::map<int, Members> rounds_;
   std::vector<Time> restarts_at_;  // also of single workers
-  int restarts_seen_ = 0;          // of all workers
+  int restarts_seen_ = 0;          // restarts of all workers
   int round_seen_ = 0;
   std::set<std::string> waited_;                  // hosts without a place when that round was opened
   std::map<std::string, int> first_causes_;       // by host
