@@ -6,6 +6,8 @@
 #include <sstream>
 #include <utility>
 
+#include "rendezvous/base/text.hpp"
+
 namespace ddp::rendezvous {
 
 std::string first_host(const std::string& nodes) {
@@ -34,15 +36,11 @@ bool append_numbers(const std::vector<std::string>& names, const std::string& nu
   for (std::string range; std::getline(list, range, ',');) {
     const auto dash = range.find('-');
     const std::string first = range.substr(0, dash), last = dash == std::string::npos ? first : range.substr(dash + 1);
-    std::size_t from = 0, to = 0;
-    const auto is_number = [](const std::string& text, std::size_t& value) {
-      const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-      return error == std::errc() && end == text.data() + text.size();
-    };
-    if (!is_number(first, from) || !is_number(last, to) || to < from) return false;
-    if ((to - from + 1) > kMostNames / names.size() || longer.size() > kMostNames) return false;
+    const auto from = parse_number<std::size_t>(first), to = parse_number<std::size_t>(last);
+    if (!from || !to || *to < *from) return false;
+    if ((*to - *from + 1) > kMostNames / names.size() || longer.size() > kMostNames) return false;
     for (const std::string& name : names) {
-      for (std::size_t number = from; number <= to; ++number) {
+      for (std::size_t number = *from; number <= *to; ++number) {
         const std::string digits = std::to_string(number);
         const std::size_t zeros = first.size() > digits.size() ? first.size() - digits.size() : 0;
         longer.push_back(name + std::string(zeros, '0') + digits);

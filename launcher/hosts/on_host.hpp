@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The ddprun that a launch agent has started on a host (ddprun --on-host). It greets, tells its address, reads its part
-// of the job from stdin, runs it in a child, and passes on output, signals and the exit code:
+// The ddprun that a launch agent has started on a host (ddprun --on-host). It greets, tells its address, and reads
+// from stdin which part of the job it has. It runs that in a child, and passes on output, signals and the exit code:
 //
 //     sshd ══ stdin, stdout ══ ddprun --on-host ── pipes ── guardian ── keeper ── agent ── workers
 //
@@ -13,8 +13,9 @@
 
 namespace ddp::launcher {
 
-// Must be called while the process has one thread. `job` is called in the child, in the folder and with the variables
-// of the header, and with stdin at its end; its result is the child's exit code. Returns the exit code of this process.
+// Must be called while the process has one thread. `job` is called in the child. There the header's folder and
+// variables are set, and stdin is empty. The result of `job` is the child's exit code. Returns this process's exit
+// code.
 int run_on_host(const std::function<int(const JobHeader&)>& job);
 
 }  // namespace ddp::launcher

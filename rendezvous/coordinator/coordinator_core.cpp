@@ -431,7 +431,7 @@ void CoordinatorCore::on_stop_signal(const Node& node) {
   } else if (has_workers) {
     roster_.mark_leaving(node.state.incarnation);
     const std::string reason = "node " + describe(node) + " leaves (" + signal_name(signal) + " received)";
-    losses_.push_back({.noticed = now_, .text = reason});  // its workers may die before the others are told to stop
+    losses_.push_back({.noticed = now_, .text = reason});  // its workers may die before the others get the stop
     if (job_.phase == Phase::Stopping) return;             // it is released once the round is stopped
     stop_round(SIGTERM, {Trigger::Membership, reason});
   } else {

@@ -26,7 +26,6 @@ class RestartBudget {
     return static_cast<int>(
         std::count_if(times_.begin(), times_.end(), [&](TimePoint time) { return now - time < window_; }));
   }
-  bool is_used_up(TimePoint now) const { return used(now) >= most_; }
 
  private:
   int most_;

@@ -20,9 +20,9 @@ struct AgentAnswers {
   bool is_complete = true;  // false: an agent gave no answer, which was said on stderr
 };
 
-// Asks all agents for their state, at the same time: within five seconds all have answered, or are said not to have.
-// Removes the sockets of those that were killed. `command` begins what is said on
-// stderr. Throws rendezvous::Error if the folder of the sockets is not private to this user.
+// Asks all agents for their state at the same time. One that has not answered within five seconds is named on stderr.
+// Removes the sockets of those that were killed. `command` begins what is said on stderr. Throws rendezvous::Error if
+// the folder of the sockets is not private to this user.
 AgentAnswers ask_all_agents(const std::string& command);
 
 // Asks one agent for its state. Throws rendezvous::Error, with code PeerLost if nobody listens there.
