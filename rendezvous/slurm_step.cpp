@@ -65,7 +65,7 @@ std::string first_node_of_step(const SlurmVariable& variable) {
 
 std::optional<int> tasks_on_node(const SlurmVariable& variable) {
   const std::string counts = first_that_is_set(variable, {"SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE"});
-  // Counts are in the order of the list, which in a heterogeneous job is not that of SLURM_NODEID.
+  // Counts are in the order of the list. In a heterogeneous job SLURM_NODEID has another one.
   auto place = place_in_list(variable);
   if (!place) place = parse_number<int>(variable("SLURM_NODEID"));
   return place ? count_on_node(counts, *place) : std::nullopt;
