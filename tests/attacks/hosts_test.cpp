@@ -53,7 +53,7 @@ std::string with_home(const std::string& home) { return head("a", {{"HOME", home
 TEST_CASE("attack: a host takes nothing but one whole header from its stdin", "[attacks][integration]") {
   CHECK_THAT(on_host("GET / HTTP/1.1\r\n\r\n"), Contains("a frame of the unknown kind 71"));
   CHECK_THAT(on_host(std::string("H\xff\xff\xff\xff", 5)), Contains("a frame of 4294967295 bytes"));
-  CHECK_THAT(on_host(to_frame(FrameKind::Header, "nonsense")), Contains("on a host: a word of"));
+  CHECK_THAT(on_host(to_frame(FrameKind::Header, "nonsense")), Contains("on a host: the head sends a word of"));
   CHECK_THAT(on_host(to_frame(FrameKind::Signal, "9")), Contains("another frame before the job's header"));
   CHECK_THAT(on_host(""), Contains("its stdin ended before the header"));
   JobHeader header;
