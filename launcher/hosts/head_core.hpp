@@ -102,7 +102,7 @@ class HeadCore {
     State state = State::Connecting;
     Time last_progress;
     std::optional<int> code = {};
-    bool has_link = false;  // of this process's own
+    bool has_link = false;  // to this process
     Hello hello = {};
   };
 

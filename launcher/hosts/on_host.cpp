@@ -47,6 +47,10 @@ int milliseconds_until(std::optional<Clock::time_point> time) {
   return static_cast<int>(std::clamp<long long>(left.count(), 0, 3'600'000));
 }
 
+std::optional<Clock::time_point> sooner(std::optional<Clock::time_point> a, std::optional<Clock::time_point> b) {
+  return a && b ? std::min(*a, *b) : a ? a : b;
+}
+
 // The signals that this process reads instead of being ended by them.
 sigset_t read_signals() {
   sigset_t set;
@@ -200,8 +204,9 @@ class OnHost {
 
   int run() {
     while (!is_over()) {
-      wait(core_.due());
+      wait(sooner(core_.due(), branch_.due()));
       carry_out(core_.tick(Clock::now()));
+      branch_.tick(Clock::now());
     }
     return *code_;
   }

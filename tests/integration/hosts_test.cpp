@@ -6,7 +6,10 @@
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
+#include <cstdlib>
 #include <filesystem>
+#include <iostream>
+#include <sstream>
 
 #include "tests/integration/ddprun.hpp"
 #include "tests/support/hosts.hpp"
@@ -48,14 +51,25 @@ bool runs(const std::string& program) { return run({"sh", "-c", "command -v " + 
 // The launch agents of a head.
 std::vector<pid_t> agents_of(const Process& head) { return children_of(head.pid()); }
 
-// A list of 40 hosts. The head starts h0, h1, h3, ... h13 and the 25 from h15 on; h1 starts h2, h3 starts h4, ...
-std::string forty_hosts(const std::map<int, std::string>& names = {}) {
+// A list of hosts. Of 40, the head starts h0, h1, h3, ... h13 and the 25 from h15 on; h1 starts h2, h3 starts h4, ...
+std::string many_hosts(int hosts, const std::map<int, std::string>& names = {}) {
   std::string list;
-  for (int i = 0; i < 40; ++i) {
+  for (int i = 0; i < hosts; ++i) {
     const auto name = names.find(i);
     list += (i == 0 ? "" : ",") + (name == names.end() ? "h" + std::to_string(i) : name->second) + ":1";
   }
   return list;
+}
+
+// Returns when the coordinator began the round, as its event log says.
+std::chrono::milliseconds round_began(const std::string& events) {
+  std::istringstream records(read_file(events));
+  for (std::string record; std::getline(records, record);) {
+    const auto time = record.find("\"timestamp\": ");
+    if (record.find("RENDEZVOUS") == std::string::npos || time == std::string::npos) continue;
+    return std::chrono::milliseconds(std::stoll(record.substr(time + 13)));
+  }
+  return {};
 }
 
 // Returns the launch agent of a host, wherever it was started; 0 if there is none.
@@ -251,24 +265,45 @@ TEST_CASE("hosts: a contradiction is refused with the line to change", "[launche
 }
 
 TEST_CASE("hosts: above 33 hosts some start the others, and all is as with few", "[launcher][integration]") {
+  // DDPRUN_HOSTS=1000 makes it a measurement (scripts/stress/many_hosts).
+  const char* const number = getenv("DDPRUN_HOSTS");
+  const int hosts = number ? std::stoi(number) : 40;
   const HostsJob job;
-  SECTION("output, signals, and the exit code of a host behind another") {
-    const Words verbs = {"meet", "note=USR2", "ready", "until=USR2", "14:exit=7", "wait"};
-    Process head(HostsJob::command(forty_hosts(), {}, verbs), job.options());
-    head.wait_for("ready", 40);
-    CHECK(agents_of(head).size() == 33);
-    head.signal(SIGUSR2);
-    const Result result = head.wait();
-    CAPTURE(result.out, result.err);
-    CHECK(result.code == 7);
-    CHECK(count(result.out, "met 40\n") == 40);
-    CHECK(count(result.out, "h14: met 40\n") == 1);
-    CHECK(count(result.out, "got SIGUSR2") == 40);
-    CHECK(count(result.err, "first failure: rank 14 ") == 1);
-    CHECK(head.all_gone());
+  const TemporaryFolder folder;
+  Process::Options options = job.options();
+  if (number) options.deadline = std::chrono::seconds(600);
+  // A stand-in for ssh that costs little.
+  const Words head_of = {"--hosts=" + many_hosts(hosts), "--launch-agent=sh -c 'eval \"$2\"' sh",
+                         "--event-log-file=" + (folder / "events")};
+  const auto began = std::chrono::system_clock::now();
+  Process head(ddprun(head_of, {"meet", "note=USR2", "ready", "until=USR2", "2:exit=7", "wait"}), options);
+  head.wait_for("ready", hosts);
+  CHECK(agents_of(head).size() == 33);
+  if (number) {
+    const auto since = [began](std::chrono::milliseconds time) {
+      return std::to_string((time - std::chrono::ceil<std::chrono::milliseconds>(began.time_since_epoch())).count());
+    };
+    const auto now = std::chrono::system_clock::now().time_since_epoch();
+    std::cout << hosts << " hosts: all are in the round after " << since(round_began(folder / "events"))
+              << " ms, all workers have met and run after "
+              << since(std::chrono::duration_cast<std::chrono::milliseconds>(now)) << " ms, the head has "
+              << agents_of(head).size() << " connections\n";
   }
+  head.signal(SIGUSR2);
+  const Result result = head.wait();
+  CAPTURE(result.out, result.err);
+  CHECK(result.code == 7);
+  CHECK(count(result.out, "met " + std::to_string(hosts) + "\n") == hosts);
+  CHECK(count(result.out, "h2: met ") == 1);
+  CHECK(count(result.out, "got SIGUSR2") == hosts);
+  CHECK(count(result.err, "first failure: rank 2 ") == 1);
+  CHECK(head.all_gone());
+}
+
+TEST_CASE("hosts: with kill -9 of a branch or the head of many hosts, nothing is left", "[launcher][integration]") {
+  const HostsJob job;
   SECTION("kill -9 of a branch, which is named") {
-    Process head(HostsJob::command(forty_hosts(), {}, {"ready", "wait"}), job.options());
+    Process head(HostsJob::command(many_hosts(40), {}, {"ready", "wait"}), job.options());
     head.wait_for("ready", 40);
     kill(agent_of_host(head, "h3"), SIGKILL);
     const Result result = head.wait();
@@ -279,7 +314,7 @@ TEST_CASE("hosts: above 33 hosts some start the others, and all is as with few",
     CHECK(head.all_gone());
   }
   SECTION("kill -9 of the head") {
-    Process head(HostsJob::command(forty_hosts(), {}, {"ready", "wait"}), job.options());
+    Process head(HostsJob::command(many_hosts(40), {}, {"ready", "wait"}), job.options());
     head.wait_for("ready", 40);
     head.signal(SIGKILL);
     CHECK(head.all_gone());
@@ -291,7 +326,7 @@ TEST_CASE("hosts: a branch that dies before the job begins is named, and its hos
   const HostsJob job;
   const TemporaryFolder folder;
   // h6 waits; h7 starts a host that cannot be reached from there.
-  Process head(HostsJob::command(forty_hosts({{6, "slow"}, {8, "far"}}), {}, {"meet"}),
+  Process head(HostsJob::command(many_hosts(40, {{6, "slow"}, {8, "far"}}), {}, {"meet"}),
                job.options({{"FAKE_SSH_GATE", folder / "gate"}}));
   pid_t behind = 0;
   wait_until([&] { return (behind = agent_of_host(head, "h4")) != 0; });
@@ -317,7 +352,7 @@ TEST_CASE("hosts: a branch that dies before the job begins is named, and its hos
 TEST_CASE("hosts: a host behind another that nobody can reach is named, and no worker starts",
           "[launcher][integration]") {
   const HostsJob job;
-  Process head(HostsJob::command(forty_hosts({{4, "dead"}}), {}, {"say=started"}), job.options());
+  Process head(HostsJob::command(many_hosts(40, {{4, "dead"}}), {}, {"say=started"}), job.options());
   const Result result = head.wait();
   CAPTURE(result.out, result.err);
   CHECK(result.code == 1);

@@ -8,6 +8,7 @@
 
 #include "launcher/hosts/tree/relayed.hpp"
 #include "rendezvous/base/error.hpp"
+#include "rendezvous/base/text.hpp"
 
 namespace ddp::launcher {
 namespace {
@@ -87,6 +88,15 @@ void Branch::forget() {
   if (agents_) agents_->forget();
 }
 
+void Branch::tick(Clock::time_point now) {
+  if (has_ended_) return;
+  for (const std::size_t host : core_.overdue(now)) {
+    core_.progressed(host, now);
+    overdue_.insert(host);
+    agents_->kill(host);
+  }
+}
+
 // ---- What comes from the hosts ----
 
 void Branch::on_frame(std::size_t host, const Frame& frame) {
@@ -116,6 +126,7 @@ void Branch::on_relayed(std::size_t host, const std::string& payload) {
 
 void Branch::on_progress(std::size_t host) {
   const auto now = Clock::now();
+  core_.progressed(host, now);
   const auto told = told_.find(host);
   if (told != told_.end() && now < told->second + kProgressEvery) return;
   told_[host] = now;
@@ -124,7 +135,8 @@ void Branch::on_progress(std::size_t host) {
 
 void Branch::on_end(std::size_t host, const std::string& how) {
   if (has_ended_) return say_of(host, FrameKind::Ended, how);
-  carry_out(core_.ended(host, how));
+  const bool was_overdue = overdue_.erase(host) > 0;
+  carry_out(core_.ended(host, was_overdue ? "no answer in " + rendezvous::to_string(TreeCore::kReachWithin) : how));
 }
 
 void Branch::refuse(std::size_t host, const std::string& why) {
@@ -150,7 +162,9 @@ void Branch::carry_out(const StartHosts& action) {
   for (const std::size_t host : action.hosts) hosts.push_back(hosts_.at(host));
   std::string why;
   try {
-    return agents_->start(hosts);
+    agents_->start(hosts);
+    for (const std::size_t host : action.hosts) core_.progressed(host, Clock::now());
+    return;
   } catch (const std::exception& error) {
     why = error.what();
   }

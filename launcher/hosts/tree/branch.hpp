@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -40,6 +41,9 @@ class Branch {
   void watch(std::vector<pollfd>& events, bool may_take) const;
   void handle(const std::vector<pollfd>& events);
   void reap();
+  void tick(Clock::time_point now);
+  // Returns when tick() has something to do.
+  std::optional<Clock::time_point> due() const { return has_ended_ ? std::nullopt : core_.due(); }
 
   // In a child: closes what it has inherited.
   void forget();
@@ -67,6 +71,7 @@ class Branch {
   std::optional<JobHeader> header_;
   bool has_ended_ = false;                         // no host is to be started any more
   std::map<std::size_t, Clock::time_point> told_;  // when a host's progress was last passed on
+  std::set<std::size_t> overdue_;                  // hosts whose launch agents were killed for that
   std::unique_ptr<LaunchAgents> agents_;           // once there is a share
 };
 

@@ -89,6 +89,11 @@ void LaunchAgents::cut_all() {
   for (auto& [host, link] : links_) link.cut();
 }
 
+void LaunchAgents::kill(std::size_t host) const {
+  const auto link = links_.find(host);
+  if (link != links_.end()) link->second.kill();
+}
+
 void LaunchAgents::kill_all() const {
   for (const auto& [host, link] : links_) link.kill();
 }

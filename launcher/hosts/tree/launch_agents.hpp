@@ -23,7 +23,7 @@ namespace ddp::launcher {
 class LaunchAgents {
  public:
   struct Settings {
-    std::vector<std::string> words;            // of the launch agent
+    std::vector<std::string> words;            // the launch agent's
     std::vector<std::string> environment;      // "NAME=value"
     std::optional<Limits> limits = {};         // none: this process's
     std::optional<std::string> own_name = {};  // a host of this name needs no launch agent; none: each does
@@ -49,6 +49,7 @@ class LaunchAgents {
   void beat();
   void cut(std::size_t host);
   void cut_all();
+  void kill(std::size_t host) const;
   void kill_all() const;
 
   // For poll(): what to wait for, and what then is to be done with it. Nothing of the hosts' output is read unless it

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a host is told that is to start others: which ones, by which launch agent, and with which variables. The payload
-// of FrameKind::Share.
+// Tells a host which others it is to start, by which launch agent, and with which variables: the payload of
+// FrameKind::Share.
 #pragma once
 
 #include <string>

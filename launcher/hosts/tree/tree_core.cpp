@@ -36,6 +36,28 @@ TreeCore::Actions TreeCore::begin(const Hosts& alone, const Hosts& divided) {
   return {start};
 }
 
+void TreeCore::progressed(std::size_t host, Time now) {
+  if (is_from_here(host)) hosts_.at(host).last_progress = now;
+}
+
+Hosts TreeCore::overdue(Time now) const {
+  Hosts overdue;
+  for (const auto& [host, one] : hosts_) {
+    if (one.branch != host || one.is_ready || !one.last_progress) continue;
+    if (now >= *one.last_progress + kReachWithin) overdue.push_back(host);
+  }
+  return overdue;
+}
+
+std::optional<TreeCore::Time> TreeCore::due() const {
+  std::optional<Time> soonest;
+  for (const auto& [host, one] : hosts_) {
+    if (one.branch != host || one.is_ready || !one.last_progress) continue;
+    soonest = std::min(soonest.value_or(Time::max()), *one.last_progress + kReachWithin);
+  }
+  return soonest;
+}
+
 TreeCore::Actions TreeCore::ready(std::size_t host) {
   if (!is_from_here(host) || hosts_.at(host).is_ready) return {};
   hosts_.at(host).is_ready = true;

@@ -13,13 +13,16 @@
 //     a cannot be reached from here            Unreached, for who is above; another host of the share takes its part
 //     a was ready, and is lost                 a is started again, once; another host of the share takes its part
 //     b cannot be reached from a               b is started from here
+//     nothing comes from b for 20 s            a gives it up, and so cannot reach it (a firewall between the two)
 //     a is lost once it has the header         Gone, and all behind it with it: nothing takes their place
 //
 // It touches nothing: an event goes in, actions come out. Hosts are numbers, their node ranks.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <map>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -54,19 +57,27 @@ using TreeAction = std::variant<StartHosts, HandOn, StartsAgain, Unreached, Gone
 class TreeCore {
  public:
   using Actions = std::vector<TreeAction>;
+  using Time = std::chrono::steady_clock::time_point;
 
   static constexpr std::size_t kFanOut = 32;
+  static constexpr std::chrono::seconds kReachWithin{20};  // less than the head's patience, which tries it then
 
   // Begins with hosts that start no others, and hosts that are divided.
   Actions begin(const std::vector<std::size_t>& alone, const std::vector<std::size_t>& divided);
 
   // Events of a host that was started from here.
+  void progressed(std::size_t host, Time now);  // also that its launch agent was started
   Actions ready(std::size_t host);
   void got_header(std::size_t host);
   Actions ended(std::size_t host, const std::string& how);
 
   // The host's branch, which has no header yet, cannot reach it.
   Actions unreached(std::size_t host, const std::string& how);
+
+  // Returns the hosts that were started from here, are not ready, and have made no progress for kReachWithin.
+  std::vector<std::size_t> overdue(Time now) const;
+  // Returns when there may be one.
+  std::optional<Time> due() const;
 
   bool is_from_here(std::size_t host) const;
   bool has_header(std::size_t host) const;
@@ -80,6 +91,7 @@ class TreeCore {
  private:
   struct OfHost {
     std::size_t branch;  // itself: started from here
+    std::optional<Time> last_progress = {};
     bool is_ready = false;
     bool has_header = false;
     bool was_started_again = false;

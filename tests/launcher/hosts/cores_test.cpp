@@ -254,6 +254,19 @@ TEST_CASE("tree: a host above 32 of its own has a third level, and what is lost 
   CHECK(core.unreached(3, "no ssh").empty());
 }
 
+TEST_CASE("tree: a host that does not answer is overdue after 20 s without progress", "[launcher][unit]") {
+  TreeCore core;
+  core.begin({}, {1, 2});
+  CHECK(!core.due());
+  core.progressed(1, kBegin);
+  core.progressed(2, kBegin);
+  core.ready(1);
+  core.progressed(2, kBegin + seconds(15));
+  CHECK(core.overdue(kBegin + seconds(34)).empty());
+  CHECK(*core.due() == kBegin + seconds(35));
+  CHECK(numbers(core.overdue(kBegin + seconds(35))) == " 2");
+}
+
 TEST_CASE("tree: nothing is started again where the job's header has gone", "[launcher][unit]") {
   TreeCore core;
   std::vector<std::size_t> hosts;
