@@ -265,18 +265,23 @@ TEST_CASE("hosts: a contradiction is refused with the line to change", "[launche
 }
 
 TEST_CASE("hosts: above 33 hosts some start the others, and all is as with few", "[launcher][integration]") {
-  // DDPRUN_HOSTS=1000 makes it a measurement (scripts/stress/many_hosts).
+  // DDPRUN_HOSTS=1000 makes it a measurement (scripts/stress/many_hosts), of the ddprun in DDPRUN_HOSTS_PROGRAM.
   const char* const number = getenv("DDPRUN_HOSTS");
+  const char* const program = getenv("DDPRUN_HOSTS_PROGRAM");
   const int hosts = number ? std::stoi(number) : 40;
   const HostsJob job;
   const TemporaryFolder folder;
   Process::Options options = job.options();
   if (number) options.deadline = std::chrono::seconds(600);
-  // A stand-in for ssh that costs little.
-  const Words head_of = {"--hosts=" + many_hosts(hosts), "--launch-agent=sh -c 'eval \"$2\"' sh",
-                         "--event-log-file=" + (folder / "events")};
+  const auto command = [&](const Words& more, const Words& verbs) {
+    Words words = ddprun(Words{"--launch-agent=sh -c 'eval \"$2\"' sh"} + more, verbs);  // it costs little
+    if (program) words[0] = program;
+    return words;
+  };
+  if (program) CHECK(run(command({"--hosts=a"}, {"exit=0"}), options).code == 0);  // which puts it there
+  const Words more = {"--hosts=" + many_hosts(hosts), "--event-log-file=" + (folder / "events")};
   const auto began = std::chrono::system_clock::now();
-  Process head(ddprun(head_of, {"meet", "note=USR2", "ready", "until=USR2", "2:exit=7", "wait"}), options);
+  Process head(command(more, {"meet", "note=USR2", "ready", "until=USR2", "2:exit=7", "wait"}), options);
   head.wait_for("ready", hosts);
   CHECK(agents_of(head).size() == 33);
   if (number) {
