@@ -362,7 +362,7 @@ void AgentCore::on(const WorkerStays& event) {
 // One may be quiet before this node learns that the round has failed, since the store tells the workers, too.
 void AgentCore::on(const WorkerQuiet& event) {
   Worker& worker = workers_.at(static_cast<std::size_t>(event.local_rank));
-  const bool is_dying = failure_of(event.local_rank) != nullptr;
+  const bool is_dying = failure_of(event.local_rank) != nullptr || exiting_when_told_.count(event.local_rank) != 0;
   if (worker.exited || is_dying || !worker.stays || event.round != assigned_round_) return;  // late
   worker.quiet = true;
   if (phase_ == Phase::Revoking) await_quiet();
@@ -389,6 +389,9 @@ void AgentCore::revoke() {
   deadline_ = now_ + config_.shutdown_timeout;  // mutant: revoke_deadline
   if (suspended_) act(ResumeWorkers{});
   act(RevokeRound{});  // mutant: revoked_page
+  for (const int local_rank : exiting_when_told_) {  // it was quiet, and the next round needs another in its place
+    workers_.at(static_cast<std::size_t>(local_rank)).quiet = false;
+  }
   std::string ended;
   for (std::size_t i = 0; i < workers_.size(); ++i) {
     Worker& worker = workers_[i];
