@@ -388,7 +388,7 @@ void AgentCore::revoke() {
   state_.phase = WorkersPhase::Stopping;
   deadline_ = now_ + config_.shutdown_timeout;  // mutant: revoke_deadline
   if (suspended_) act(ResumeWorkers{});
-  act(RevokeRound{});  // mutant: revoked_page
+  act(RevokeRound{});                                // mutant: revoked_page
   for (const int local_rank : exiting_when_told_) {  // it was quiet, and the next round needs another in its place
     workers_.at(static_cast<std::size_t>(local_rank)).quiet = false;
   }

@@ -588,9 +588,13 @@ TEST_CASE("coordinator: a node that has served a coordinator before this one is 
           "[rendezvous][unit]") {
   Job job(with_ranks(2));
   job.join("a", 0);
-  job.join("b", 1);
-  job.nodes["b"].state.epoch = "of another one";
-  job.reconnect("b");
+  Job::Node& served = job.nodes["b"];
+  served.link = ++job.links;
+  served.state.job = with_ranks(2);
+  served.state.incarnation = served.state.host = "b";
+  served.state.node_rank = 1;
+  served.state.epoch = "of another one";
+  job.report("b");
   CHECK(job.leaves("b", 75));
   CHECK(job.told("b").reason == "the coordinator that this node served is gone, and another one has taken its place");
 }
