@@ -14,6 +14,7 @@ using rendezvous::Assignment;
 using rendezvous::Directive;
 using rendezvous::kCauseWindow;
 using rendezvous::kReconnectWindow;
+using rendezvous::kStartAgain;
 
 namespace {
 
@@ -410,6 +411,8 @@ void Invariants::check_exit(const Process& to, const Directive& exit) {
     coverage_.reached(Branch::HangEnds);
     promise(Promise::BudgetIsKept, exit.exit_code == 1, exit.reason);
   }
+  const bool are_nodes_missing = has(exit.reason, "not all nodes came") || has(exit.reason, "nobody took its place");
+  promise(Promise::CauseGivesCode, !are_nodes_missing || exit.exit_code == kStartAgain, exit.reason);
   if (!exit.cause) return;
   check_cause(*exit.cause);
   promise(Promise::CauseGivesCode, exit.exit_code == exit.cause->status.shell_code(), exit.reason);
