@@ -132,6 +132,24 @@ TEST_CASE("coordinator: below min the workers of a job that shrinks wait for a n
   }
 }
 
+TEST_CASE("coordinator: a node whose quiet workers die while it waits is in the next round, not left behind",
+          "[rendezvous][unit]") {
+  Job job(2);
+  job.begin(2);
+  AgentState left = job.on("b", WorkersPhase::Running);
+  left.left = true;
+  job.report(2, left);
+  job.become_quiet(1);
+  job.report(1, job.on("a", WorkersPhase::Stopping));  // one has died, and is not reaped yet
+  job.report(3, job.on("c"));
+  job.report(4, job.on("d"));
+  CHECK(job.core.round() == 1);
+  job.become_quiet(1);
+  REQUIRE(job.core.round() == 2);
+  job.open();
+  CHECK(job.told(1).assignment.node_rank == 0);
+}
+
 TEST_CASE("coordinator: what each node does has a word, also while it waits", "[rendezvous][unit]") {
   Job job(2);
   const auto words = [&job] {
