@@ -132,9 +132,9 @@ void train(const std::string& name, const std::string& folder, const MakeOptimiz
       scaler.update();
       say("grad_scaler_scale", step, scaler.get_scale());
     } else {
+      scheduler.step();  // where Python has it after the step: libtorch's counts from 0
       loss.backward();
       optimizer->step();
-      scheduler.step();
     }
     say(name, step, loss.item<double>());
   }
@@ -292,7 +292,7 @@ void conversion() {
   const auto converted = net->parameters();
   TORCH_CHECK(converted.size() == parameters.size());
   for (std::size_t i = 0; i < parameters.size(); ++i) TORCH_CHECK(converted[i].is_same(parameters[i]));
-  TORCH_CHECK(net->ptr(1) == net->ptr(3) && net->children()[1] == net->ptr(1));
+  TORCH_CHECK(net->ptr(1) == net->ptr(3) && net->named_children()["1"] == net->ptr(1));
   const torch::Tensor input = torch::rand({4, 3}) + ddp::get_rank();
   net->forward(input);
   check_equal(net->buffers(), buffers, "buffers of the layers before");
@@ -386,15 +386,22 @@ void zero(const std::string& path, const Options& options) {
   check_equal(zero_net->parameters(), plain_net->parameters(), "values after the state was gathered");
   check_equal(again_net->parameters(), plain_net->parameters(), "values after the state was loaded");
   check_equal(third_net->parameters(), plain_net->parameters(), "values after the plain optimizer has loaded it");
+}
 
-  // A group that comes later.
+// A group of parameters that comes later.
+void later_group() {
+  nn::Linear plain_net = wide_net(), zero_net = wide_net();
+  optim::Adam plain(plain_net->parameters(), 0.01);
+  ddp::torch::ZeroRedundancyOptimizer<optim::Adam> spread(zero_net->parameters(), 0.01);
   torch::Tensor later = torch::ones({3}).requires_grad_(), later_zero = torch::ones({3}).requires_grad_();
   plain.add_param_group(optim::OptimizerParamGroup({later}));
   spread.add_param_group(optim::OptimizerParamGroup({later_zero}));
-  (later * 3).sum().backward();
-  (later_zero * 3).sum().backward();
-  plain.step();
-  spread.step();
+  for (int step = 0; step < 2; ++step) {
+    (later * 3).sum().backward();
+    (later_zero * 3).sum().backward();
+    plain.step();
+    spread.step();
+  }
   check_equal({later_zero}, {later}, "values of a group that was added");
 }
 
@@ -404,6 +411,7 @@ void zeros(const std::string& folder) {
   zero<optim::SGD>(folder + "/sgd.pt", optim::SGDOptions(0.001).momentum(0.9));
   zero<optim::Adagrad>(folder + "/adagrad.pt", 0.01);
   zero<optim::RMSprop>(folder + "/rmsprop.pt", 0.01);
+  later_group();
   refused("zero of others", [] {
     const nn::Linear net(3, ddp::get_rank() == 1 ? 5 : 4);
     ddp::torch::ZeroRedundancyOptimizer<optim::SGD> optimizer(net->parameters(), 0.1);

@@ -21,6 +21,7 @@
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/pimpl.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -254,17 +255,18 @@ class SyncBatchNormConversion {
                   "convert_sync_batchnorm: a module's members cannot be replaced by others: " + fixed_ +
                       ". Declare them as ddp::torch::SyncBatchNorm, or put them into a Sequential");
     }
-    for (Place& place : places_) {
-      const auto found = converted_.find(place.layer.get());
-      *place.held = ::torch::nn::AnyModule(found->second);
-      place.parent->replace_module(place.name, found->second);
+    for (const Place& place : places_) {
+      const auto& sync = converted_.at(place.layer.get());
+      for (::torch::nn::AnyModule& held : *place.parent) {
+        if (held.ptr() == place.layer) held = ::torch::nn::AnyModule(sync);
+      }
+      place.parent->replace_module(place.name, sync);
     }
   }
 
  private:
   struct Place {
     ::torch::nn::SequentialImpl* parent;
-    ::torch::nn::AnyModule* held;
     std::string name;
     std::shared_ptr<::torch::nn::Module> layer;
   };
@@ -272,25 +274,22 @@ class SyncBatchNormConversion {
   void look(::torch::nn::Module& module, const std::string& prefix) {
     auto* const sequential = module.as<::torch::nn::SequentialImpl>();
     for (const auto& child : module.named_children()) {
+      const std::string name = prefix + child.key();
       if (auto sync = synchronized(*child.value(), group_)) {
-        auto* const held = sequential != nullptr ? place_of(*sequential, child.value()) : nullptr;
-        if (held == nullptr) {
-          fixed_ += (fixed_.empty() ? "" : ", ") + prefix + child.key();
-        } else {
-          places_.push_back({sequential, held, child.key(), child.value()});
+        if (sequential != nullptr && holds(*sequential, child.value())) {
+          places_.push_back({sequential, child.key(), child.value()});
           converted_.emplace(child.value().get(), std::move(sync));  // a layer in two places stays one
+        } else {
+          fixed_ += (fixed_.empty() ? "" : ", ") + name;
         }
       } else {
-        look(*child.value(), prefix + child.key() + ".");
+        look(*child.value(), name + ".");
       }
     }
   }
-  static ::torch::nn::AnyModule* place_of(::torch::nn::SequentialImpl& sequential,
-                                          const std::shared_ptr<::torch::nn::Module>& layer) {
-    for (::torch::nn::AnyModule& held : sequential) {
-      if (held.ptr() == layer) return &held;
-    }
-    return nullptr;
+  static bool holds(::torch::nn::SequentialImpl& sequential, const std::shared_ptr<::torch::nn::Module>& layer) {
+    return std::any_of(sequential.begin(), sequential.end(),
+                       [&](const ::torch::nn::AnyModule& held) { return held.ptr() == layer; });
   }
 
   const ProcessGroup& group_;
