@@ -186,10 +186,11 @@ def check_around(program, folder):
         assert torch.equal(saved[name], tensor if is_buffer else tensor + 1), name
 
 
-def check_example(program):
-    out, err = run(ddprun, "--nproc_per_node", 2, program, patience=120)
+def check_example(program, folder):
+    out, err = run(ddprun, "--nproc_per_node", 2, program, f"{folder}/example.safetensors", patience=120)
     right = [int(line.split()[2]) for line in lines_with(out, "right")]
     assert len(right) == 3 and right[0] < right[-1] and right[-1] > 95, f"{out}\n{err}"
+    assert load_file(f"{folder}/example.safetensors")["norm.running_mean"].shape == (32,)
 
 
 write_project()
@@ -202,6 +203,6 @@ with tempfile.TemporaryDirectory() as folder:
         check_training(worker, "libtorch_reference.py", SCENARIOS, ranks, folder)
     check_around(around, folder)
     check_training(around, "libtorch_training_reference.py", AROUND, 2, folder)
-check_example(example)
+    check_example(example, folder)
 quietly(f"{repository}/tests/docs/snippet_test.sh", ddprun, document, f"{work}/source/main.txt")
 print(f"string ABI {int(torch._C._GLIBCXX_USE_CXX11_ABI)}")
