@@ -81,12 +81,12 @@ def write_inputs(folder):
     torch.manual_seed(1)
     net = Net(batch_norm=True, spare_layers=True)
     save_file(dict(net.named_parameters()), f"{folder}/weights.safetensors")
-    save_file(training.make_net().state_dict(), f"{folder}/net.safetensors")
     patterns = torch.randn(10, 1, 28, 28)
     for rank in range(MOST_RANKS):
         labels = torch.randint(10, (2 * STEPS, BATCH))
         images = patterns[labels] + torch.randn(2 * STEPS, BATCH, 1, 28, 28)
         save_file({"images": images, "labels": labels}, f"{folder}/data{rank}.safetensors")
+    save_file(training.make_net().state_dict(), f"{folder}/net.safetensors")
 
 
 def losses(out, scenarios):
