@@ -20,7 +20,7 @@ struct NetImpl : torch::nn::Module {
   }
   torch::nn::Conv2d conv1 = register_module("conv1", torch::nn::Conv2d(1, 16, 3));
   torch::nn::Conv2d conv2 = register_module("conv2", torch::nn::Conv2d(16, 32, 3));
-  ddp::torch::SyncBatchNorm norm = register_module("norm", ddp::torch::SyncBatchNorm(32));  // of all ranks' images
+  ddp::torch::SyncBatchNorm norm = register_module("norm", ddp::torch::SyncBatchNorm(32));
   torch::nn::Linear fc1 = register_module("fc1", torch::nn::Linear(800, 64));
   torch::nn::Linear fc2 = register_module("fc2", torch::nn::Linear(64, 10));
 };

@@ -119,7 +119,7 @@ MISTAKES = {
 }
 
 
-# The same for what is around a model.
+# Error messages on every rank for mistakes with what is around a model.
 TRAINING_MISTAKES = {
     "rows": r"4 rows are no equal parts for 3 ranks",
     "empty work": r"the work's group is null",

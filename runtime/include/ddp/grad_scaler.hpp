@@ -113,7 +113,8 @@ class GradScaler {
   /// two calls of update().
   template <typename Gradients, typename Step>
   bool step(Gradients& gradients, Step&& take_step) {
-    return step_by(&gradients, [&] { unscale(gradients); }, take_step);
+    return step_by(
+        &gradients, [&] { unscale(gradients); }, take_step);
   }
   /// Calls optimizer.step() as the overload above calls take_step().
   template <typename Optimizer>

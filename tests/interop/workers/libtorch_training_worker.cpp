@@ -160,7 +160,7 @@ std::unique_ptr<optim::Optimizer> zero_adam(nn::SequentialImpl& net) {
 
 std::unique_ptr<optim::Optimizer> zero_sgd(nn::SequentialImpl& net) {
   return std::make_unique<ddp::torch::ZeroRedundancyOptimizer<optim::SGD>>(net.parameters(),
-                                                                          optim::SGDOptions(0.02).momentum(0.9));
+                                                                           optim::SGDOptions(0.02).momentum(0.9));
 }
 
 // A data set whose samples are their own indices.
@@ -266,9 +266,7 @@ void collectives() {
     ddp::torch::reduce_async(torch::ones({100000}), ddp::ReduceOp::Sum, 0);
   }
   ddp::barrier();
-  refused("rows", [&] {
-    ddp::torch::all_to_all_single(torch::empty({size + 1}), torch::empty({size + 1}));
-  });
+  refused("rows", [&] { ddp::torch::all_to_all_single(torch::empty({size + 1}), torch::empty({size + 1})); });
   refused("empty work", [] { ddp::torch::Work().wait(); });
 }
 
@@ -308,8 +306,7 @@ void conversion() {
   // A rank without rows, channels last, and 16 bits.
   ddp::torch::SyncBatchNorm norm(2);
   const std::int64_t rows = ddp::get_rank() == 0 ? 0 : 4;
-  const torch::Tensor images =
-      torch::rand({rows, 2, 3, 5}).contiguous(at::MemoryFormat::ChannelsLast).requires_grad_();
+  const torch::Tensor images = torch::rand({rows, 2, 3, 5}).contiguous(at::MemoryFormat::ChannelsLast).requires_grad_();
   const torch::Tensor output = norm(images);
   output.square().sum().backward();
   TORCH_CHECK(output.sizes() == images.sizes() && images.grad().sizes() == images.sizes());
@@ -519,11 +516,17 @@ int main(int argc, char** argv) {
   const std::string folder = argv[1];
   const std::map<std::string, std::function<void()>> scenarios = {
       {"sync_batch_norm", [&] { sync_batch_norm(folder); }},
-      {"grad_scaler", [&] { train("grad_scaler", folder, sgd, {/*has_hook=*/false, /*has_scaler=*/true}); }},
+      {"grad_scaler",
+       [&] {
+         train("grad_scaler", folder, sgd, {/*has_hook=*/false, /*has_scaler=*/true});
+       }},
       {"zero_adam", [&] { train("zero_adam", folder, zero_adam); }},
       {"zero_sgd", [&] { train("zero_sgd", folder, zero_sgd); }},
       {"sampler", [&] { sampler(folder); }},
-      {"hook", [&] { train("hook", folder, sgd, {/*has_hook=*/true, /*has_scaler=*/false}); }},
+      {"hook",
+       [&] {
+         train("hook", folder, sgd, {/*has_hook=*/true, /*has_scaler=*/false});
+       }},
       {"collectives", collectives},
       {"conversion", conversion},
       {"zeros", [&] { zeros(folder); }},

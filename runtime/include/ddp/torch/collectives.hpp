@@ -68,7 +68,7 @@ class Work {
     ~Pending() {
       if (waited) return;
       try {
-        work.synchronize();  // on the host: the memory goes now
+        work.synchronize();     // on the host: the memory goes now
       } catch (const Error&) {  // NOLINT(bugprone-empty-catch): the group's next operation reports it
       }
     }
@@ -101,8 +101,9 @@ inline at::Tensor one_for_each_rank(const at::Tensor& input, const ProcessGroup&
 inline std::vector<std::size_t> counts(const at::Tensor& tensor, const std::vector<std::int64_t>& sizes, int ranks) {
   const std::int64_t rows = tensor.dim() > 0 ? tensor.size(0) : 1;
   if (sizes.empty() && rows % ranks != 0) {
-    throw Error(Status::InvalidArgument, "all_to_all_single: " + std::to_string(rows) + " rows are no equal parts for " +
-                                             std::to_string(ranks) + " ranks: give sizes");
+    throw Error(Status::InvalidArgument, "all_to_all_single: " + std::to_string(rows) +
+                                             " rows are no equal parts for " + std::to_string(ranks) +
+                                             " ranks: give sizes");
   }
   const std::int64_t row = rows > 0 ? tensor.numel() / rows : 0;
   std::vector<std::size_t> counts(sizes.empty() ? static_cast<std::size_t>(ranks) : 0,

@@ -47,8 +47,8 @@ class DistributedSampler : public ::torch::data::samplers::Sampler<> {
   /// Status::InvalidArgument if rank is not one of num_replicas ranks.
   DistributedSampler(std::size_t size, int num_replicas, int rank, bool shuffle = true, std::uint64_t seed = 0,
                      bool drop_last = false)
-      : order_(std::make_shared<Order>(Order{
-            size, ddp::DistributedSampler(size, num_replicas, rank, seed, shuffle, drop_last), false, {}, 0})) {}
+      : order_(std::make_shared<Order>(
+            Order{size, ddp::DistributedSampler(size, num_replicas, rank, seed, shuffle, drop_last), false, {}, 0})) {}
   /// Makes a sampler for this process's rank among those of the default group.
   explicit DistributedSampler(std::size_t size) : DistributedSampler(size, get_world_size(), get_rank()) {}
 
@@ -62,8 +62,7 @@ class DistributedSampler : public ::torch::data::samplers::Sampler<> {
   void reset(detail::OptionalSize new_size = {}) override {
     if (new_size && *new_size != order_->size) {
       throw Error(Status::InvalidArgument, "DistributedSampler: it was made for " + std::to_string(order_->size) +
-                                               " samples, not for " + std::to_string(*new_size) +
-                                               ": make another one");
+                                               " samples, not for " + std::to_string(*new_size) + ": make another one");
     }
     order_->indices = order_->sampler.indices();
     order_->next = 0;
@@ -103,7 +102,7 @@ class DistributedSampler : public ::torch::data::samplers::Sampler<> {
     std::size_t size;
     ddp::DistributedSampler sampler;
     bool has_begun;
-    std::vector<std::int64_t> indices;  // of this rank in this epoch
+    std::vector<std::int64_t> indices;  // this rank's in this epoch
     std::size_t next;                   // how many of them were given
   };
 

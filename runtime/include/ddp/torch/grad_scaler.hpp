@@ -83,7 +83,8 @@ class GradScaler : private ddp::GradScaler {
   /// Unscales the gradients if unscale_() was not called, then calls optimizer.step() unless a gradient was infinite or
   /// not a number. Returns whether it was called. Once between two calls of update().
   bool step(::torch::optim::Optimizer& optimizer) {
-    return step_by(&optimizer, [&] { unscale_(optimizer); }, [&] { optimizer.step(); });
+    return step_by(
+        &optimizer, [&] { unscale_(optimizer); }, [&] { optimizer.step(); });
   }
 
  private:

@@ -109,9 +109,9 @@ inline PendingSave save_module_async(const ::torch::nn::Module& module, Checkpoi
   return folder.save_async(step, share_of(ModuleState(module).tensors(), group), metadata);
 }
 
-/// Loads what save_module(), or any other program, has saved in a safetensors file, into the module's own memory. Throws
-/// Error with Status::Mismatch, which names the tensors and changes nothing, if the file lacks some of the module's or
-/// has others, or if a type or shape differs. Source: safetensors.torch.load_model.
+/// Loads what save_module(), or any other program, has saved in a safetensors file, into the module's own memory.
+/// Throws Error with Status::Mismatch, which names the tensors and changes nothing, if the file lacks some of the
+/// module's or has others, or if a type or shape differs. Source: safetensors.torch.load_model.
 inline void load_module(::torch::nn::Module& module, const std::string& path) {
   const Checkpoint file(path);
   const auto state = detail::state_of(module, {});

@@ -47,7 +47,7 @@ namespace detail {
 struct BatchStatistics {
   at::Tensor mean;
   at::Tensor variance;  // biased
-  at::Tensor count;     // of values in a channel, one number
+  at::Tensor count;     // number of values in a channel
 };
 
 // Dimensions of a batch without the channels'.
@@ -76,8 +76,7 @@ inline BatchStatistics statistics_of_ranks(const at::Tensor& batch, const Proces
   const double count = static_cast<double>(batch.numel() / channels);
   at::Tensor told = at::zeros({2 * channels + 1}, batch.options().dtype(at::kDouble).requires_grad(false));
   if (batch.numel() > 0) {
-    const auto [variance, mean] =
-        at::var_mean(batch, all_but_channels(batch), /*unbiased=*/false, /*keepdim=*/false);
+    const auto [variance, mean] = at::var_mean(batch, all_but_channels(batch), /*unbiased=*/false, /*keepdim=*/false);
     told.narrow(0, 0, channels).copy_(mean);
     told.narrow(0, channels, channels).copy_(variance).mul_(count);
     told.select(0, 2 * channels).fill_(count);
@@ -153,10 +152,10 @@ class SyncBatchNormImpl : public ::torch::nn::NormImplBase<0, SyncBatchNormImpl,
   using Base = ::torch::nn::NormImplBase<0, SyncBatchNormImpl, ::torch::nn::BatchNormOptions>;
 
  public:
-  /// Makes a layer for so many channels, with PyTorch's defaults.
+  /// Makes a layer for num_features channels, with PyTorch's defaults.
   explicit SyncBatchNormImpl(std::int64_t num_features)
       : SyncBatchNormImpl(::torch::nn::BatchNormOptions(num_features)) {}
-  /// Makes a layer. Without a group it is that of ddp::default_group() in each forward, if there is one.
+  /// Makes a layer. Without a group, each forward takes ddp::default_group(), if there is one.
   explicit SyncBatchNormImpl(const ::torch::nn::BatchNormOptions& options_, const ProcessGroup& process_group = {})
       : Base(options_), group_(process_group) {}
   /// Makes a layer of one of torch::nn::BatchNorm1d, 2d or 3d. It has the same parameters, which an optimizer may
@@ -199,8 +198,8 @@ class SyncBatchNormImpl : public ::torch::nn::NormImplBase<0, SyncBatchNormImpl,
   /// Throws unless the input is a batch of this layer's channels.
   void _check_input_dim(const at::Tensor& input) override {
     if (input.dim() >= 2 && input.size(1) == options.num_features() && input.size(1) > 0) return;
-    throw Error(Status::InvalidArgument, c10::str("SyncBatchNorm: an input of shape ", input.sizes(), " is no batch of ",
-                                                  options.num_features(), " channels"));
+    throw Error(Status::InvalidArgument, c10::str("SyncBatchNorm: an input of shape ", input.sizes(),
+                                                  " is no batch of ", options.num_features(), " channels"));
   }
 
  private:
@@ -302,7 +301,7 @@ class SyncBatchNormConversion {
 
 /// Replaces every torch::nn::BatchNorm1d, 2d and 3d in the Sequentials of a module by a
 /// SyncBatchNorm with the same parameters, buffers and options, and returns the module. Without a
-/// process_group, that of ddp::default_group() in each forward. Throws Error with
+/// process_group, each forward takes ddp::default_group(). Throws Error with
 /// Status::InvalidArgument, and changes nothing, if such a layer is a member of another module,
 /// which has it by its type: it names them. Source: torch.nn.SyncBatchNorm.convert_sync_batchnorm.
 template <typename Module>

@@ -55,8 +55,8 @@ inline DType dtype_of(at::ScalarType type) {
 /// Returns libtorch's type for a DType. Throws Error with Status::InvalidArgument for an unsigned type
 /// of more than 8 bits, which libtorch does not compute with.
 inline at::ScalarType scalar_type_of(DType dtype) {
-  for (const at::ScalarType type : {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16, at::kChar, at::kShort, at::kInt,
-                                    at::kLong, at::kByte}) {
+  for (const at::ScalarType type :
+       {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16, at::kChar, at::kShort, at::kInt, at::kLong, at::kByte}) {
     if (dtype_of(type) == dtype) return type;
   }
   throw Error(Status::InvalidArgument, "libtorch has no tensors of unsigned elements of more than 8 bits");

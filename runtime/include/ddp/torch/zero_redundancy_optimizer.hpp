@@ -54,8 +54,8 @@ class ZeroRedundancyOptimizer : public Plain {
 
  public:
   /// Makes the optimizer of groups of parameters. Every rank gives the same; defaults are the plain optimizer's
-  /// options, or its learning rate. Throws Error with Status::Mismatch on every rank if the parameters differ in number,
-  /// shapes or types.
+  /// options, or its learning rate. Throws Error with Status::Mismatch on every rank if the parameters differ in
+  /// number, shapes or types.
   template <typename Options>
   ZeroRedundancyOptimizer(std::vector<::torch::optim::OptimizerParamGroup> groups, const Options& defaults,
                           const ProcessGroup& process_group = default_group())
@@ -64,15 +64,15 @@ class ZeroRedundancyOptimizer : public Plain {
       return std::make_unique<Plain>(std::move(parameters), defaults);
     };
     assign_owners();
-    drop_state_of_others();  // that of Adagrad exists from the beginning
+    drop_state_of_others();  // Adagrad makes its state at once
   }
   /// Makes the optimizer of one group of parameters.
   template <typename Options>
   ZeroRedundancyOptimizer(std::vector<at::Tensor> parameters, const Options& defaults,
                           const ProcessGroup& process_group = default_group())
-      : ZeroRedundancyOptimizer(
-            std::vector<::torch::optim::OptimizerParamGroup>{::torch::optim::OptimizerParamGroup(std::move(parameters))},
-            defaults, process_group) {}
+      : ZeroRedundancyOptimizer(std::vector<::torch::optim::OptimizerParamGroup>{::torch::optim::OptimizerParamGroup(
+                                    std::move(parameters))},
+                                defaults, process_group) {}
 
   /// Takes one step, on every rank; returns what closure does, which computes gradients first. Groups that
   /// add_param_group() has added since, on every rank, are spread now.
@@ -263,8 +263,8 @@ class ZeroRedundancyOptimizer : public Plain {
   ProcessGroup group_;
   std::function<std::unique_ptr<Plain>(std::vector<::torch::optim::OptimizerParamGroup>)> make_plain_;
   std::unordered_map<void*, int> owners_;  // by the address of the parameter
-  std::vector<std::size_t> elements_;               // each rank's number of elements
-  std::unique_ptr<Plain> consolidated_;          // has the state of all ranks, after consolidate_state_dict()
+  std::vector<std::size_t> elements_;      // each rank's number of elements
+  std::unique_ptr<Plain> consolidated_;    // has the state of all ranks, after consolidate_state_dict()
 };
 
 }  // namespace ddp::torch
