@@ -3,9 +3,13 @@
 add_library(ddprun_control STATIC
   coordinator/coordinator.cpp
   coordinator/coordinator_core.cpp
+  coordinator/job_record.cpp
   coordinator/looks.cpp
+  coordinator/record_gate.cpp
   coordinator/roster.cpp
   coordinator/seat_order.cpp
+  coordinator/store_channel.cpp
+  coordinator/stores.cpp
   journal/file_journal.cpp
   journal/journal_format.cpp
   journal/memory_journal.cpp
@@ -20,7 +24,8 @@ add_library(ddprun_control STATIC
   link/munge.cpp
   link/printable.cpp
   link/secret.cpp
-  net/boot_timer.cpp)
+  net/boot_timer.cpp
+  net/message_channel.cpp)
 add_library(ddprun::control ALIAS ddprun_control)
 ddprun_target(ddprun_control)
 target_link_libraries(ddprun_control

@@ -793,9 +793,11 @@ void AgentCore::on(const StopSignal& event) {
   if (state_.stop_signal == 0) {
     users_signal_ = state_.stop_signal = event.signal;
     asked_to_stop_ = now_;
-    if (!linked_) return decide_alone();
-    // A coordinator in this process has to inform the other nodes, so there is no deadline for it.
-    if (!is_coordinators()) decision_until_ = now_ + kDecisionWithin;
+    // A coordinator that ends with this agent has to inform the other nodes, so there is no deadline for it.
+    if (!takes_coordinator_along()) {
+      if (!linked_) return decide_alone();
+      decision_until_ = now_ + kDecisionWithin;
+    }
     return report();
   }
   if (event.signal != SIGINT && now_ - asked_to_stop_ < kSameRequest) return;
@@ -805,7 +807,7 @@ void AgentCore::on(const StopSignal& event) {
   }
   state_.stop_signal = SIGKILL;
   report();
-  if (!is_coordinators()) decide_alone();  // else the coordinator informs the others first
+  if (!takes_coordinator_along()) decide_alone();  // mutant: takes_along
 }
 
 void AgentCore::decide_alone() {

@@ -147,6 +147,33 @@ void Roster::begin_round(int round, std::vector<Incarnation> seats) {
   for (const auto& [incarnation, node] : nodes_) count(node, 1);
 }
 
+// Until a node reports over its new link, it counts as one whose workers act. What it reports then may have happened at
+// any time since the record was made.
+void Roster::restore(TimePoint now, TimePoint recorded, int round, const std::vector<Node>& members,
+                     const std::string& why_cut) {
+  std::vector<Incarnation> seats;
+  for (const Node& member : members) {
+    seats.push_back(member.state.incarnation);
+    if (seats.back().empty()) continue;
+    Node& node = nodes_[seats.back()];
+    node = member;
+    node.state.phase = WorkersPhase::Running;  // mutant: restored_phase
+    node.cut = now;                            // mutant: restored_cut
+    node.why_cut = why_cut;
+    node.heard = node.unheard_since = recorded;
+    node.unheard_since_sleep = true;
+    node.arrival = ++arrivals_;
+    if (options_.node_ranks_given) claim_rank(node);
+  }
+  round_ = round;
+  seats_ = std::move(seats);
+  for (std::size_t i = 0; i < seats_.size(); ++i) {
+    if (!seats_[i].empty()) nodes_.at(seats_[i]).seat = static_cast<int>(i);
+  }
+  counts_ = {};
+  for (const auto& [incarnation, node] : nodes_) count(node, 1);
+}
+
 // ---- Node ranks ----
 
 void Roster::claim_rank(Node& node) {
@@ -170,7 +197,7 @@ std::vector<Incarnation> Roster::challengers_of(const Incarnation& holder) const
 std::vector<Roster::Expired> Roster::expired(TimePoint now) const {
   std::vector<Expired> expired;
   for (const auto& [incarnation, node] : nodes_) {
-    if (is_own(node)) continue;
+    if (is_own(node) && options_.own_is_here) continue;
     if (node.cut && now >= *node.cut + kReconnectWindow) {  // mutant: node_cut
       expired.push_back({incarnation, silent_since(node, *node.cut), true});
     } else if (!node.cut && now >= node.heard + options_.lost_after) {  // mutant: node_silent

@@ -7,6 +7,8 @@
 
 namespace ddp::sim {
 
+using rendezvous::kReconnectWindow;
+
 void World::cut(LinkId id) {
   Random random(scene_.plan.seed, {7, id});
   scene_.network.link(id).cut = true;
@@ -152,8 +154,10 @@ void World::happen(const Fault& fault) {
       break;
     case FaultKind::AgentReplaced:
       disturb(fault.machine, fault.lasting);
-      if (agent) kill_agent(*agent);
-      if (!agent || fault.machine == 0) break;
+      if (!agent) break;
+      agent->is_replaced = scene_.coordinator && scene_.coordinator->is_apart && is_within(*agent);
+      kill_agent(*agent);
+      if (fault.machine == 0 && !agent->is_replaced) break;
       queue_.at(now() + fault.lasting, [this, fault] {
         start_agent(fault.machine, scene_.plan.machines[static_cast<std::size_t>(fault.machine)].slots,
                     Process::Role::Wanted, 0);
@@ -168,6 +172,27 @@ void World::happen(const Fault& fault) {
       break;
     case FaultKind::SecretDiffers:
       start_agent(next_machine, 1, Process::Role::SecretDiffers, 0);
+      break;
+    case FaultKind::CoordinatorKilled: {
+      if (!scene_.coordinator || !scene_.coordinator->is_apart || !scene_.coordinator->alive) break;
+      Coordinator& coordinator = *scene_.coordinator;
+      // All agents are back before their leases end, and before they count as lost, unless it takes long.
+      const Duration way = 6 * scene_.plan.delay * (scene_.plan.slow_percent > 0 ? 10 : 1) + 4 * scene_.plan.late;
+      const bool is_soon = now() < coordinator.killed_at + seconds(4) && coordinator.killed_at > Time();
+      if (is_soon || fault.lasting + way + milliseconds(500) > kReconnectWindow * 2 / 3) disturb(0, fault.lasting);
+      coordinator.comes_back_after = fault.lasting;
+      if (fault.number == 0) {
+        kill_coordinator();
+      } else {
+        coordinator.dies_after = fault.number;
+      }
+      break;
+    }
+    case FaultKind::StoreKilled:
+      if (!scene_.coordinator || !scene_.coordinator->is_apart) break;
+      deliver_to_coordinator([this, clients = fault.number] {
+        handle(rendezvous::StoreLost{clients, "the store (pid 7) was killed by SIGKILL"});
+      });
       break;
     case FaultKind::OtherCoordinator:
       if (!scene_.coordinator || !scene_.coordinator->alive) break;

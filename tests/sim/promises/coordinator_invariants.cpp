@@ -122,29 +122,31 @@ void Invariants::check_patience(const std::string& reason) const {
 // Checks that a job which waits for a further round has to.
 void Invariants::check_goes_on() {
   const rendezvous::CoordinatorCore& core = scene_.coordinator->core;
-  const bool gathers = core.phase() == rendezvous::CoordinatorCore::Phase::Gathering && core.round() > 0;
-  if (!gathers) return gathering_since_.reset();
-  if (!gathering_since_) gathering_since_ = scene_.now;
+  if (core.phase() != rendezvous::CoordinatorCore::Phase::Gathering || core.round() == 0) return;
   int ready = 0;
-  bool waits_for_link = false;
+  bool waits_for_link = false, own_is_ready = false;  // if it is not, its keeper may be starting another agent
   for (const int process : known_) {
     const rendezvous::AgentState& state = states_.at(process);
     const bool is_quiet = state.phase == rendezvous::WorkersPhase::Quiet;
     const bool is_still = is_quiet || state.phase == rendezvous::WorkersPhase::Idle;
     if (is_quiet) coverage_.reached(Branch::QuietInWait);
     waits_for_link = waits_for_link || broke_.contains(process);
-    ready += is_still && state.unkillable.empty() && state.stop_signal == 0;
+    const bool is_ready = is_still && state.unkillable.empty() && state.stop_signal == 0;
+    ready += is_ready;
+    own_is_ready = own_is_ready || (is_ready && process == scene_.coordinator->process);
   }
   const rendezvous::JobShape& job = scene_.plan.job;
   const bool is_elastic = job.min_nodes < job.max_nodes;
-  promise(Promise::GoesOnAtOnce, !is_elastic || waits_for_link || ready < job.min_nodes,
+  promise(Promise::GoesOnAtOnce, !is_elastic || waits_for_link || !own_is_ready || ready < job.min_nodes,
           std::to_string(ready) + " nodes wait");
 }
 
 void Invariants::on_not_sent(int agent, const Directive& directive) {
   if (directive.kind != Directive::Kind::Exit) return;
   for (const auto& [process, link] : reported_) {
-    if (scene_.network.link(link).agent_id == agent) known_.erase(process);
+    if (scene_.network.link(link).agent_id != agent) continue;
+    known_.erase(process);
+    if (scene_.coordinator->core.over()) perhaps_lost_.insert(process);
   }
 }
 
@@ -455,9 +457,10 @@ void Invariants::on_said(const std::string& text) {
   const bool is_disbelieved = has(text, "it reported ") || has(text, "it went back to");
   promise(Promise::HonestAreBelieved, !is_disbelieved || has(text, ("(" + std::string(kLiarsAddress)).c_str()), text);
   if (has(text, "MASTER_ADDR is not the same")) addresses_differ_ = true;
+  if (text == said_again_) return;
   const bool is_lost = has(text, " was lost: ");
   if (!is_lost && !has(text, " left the job")) return;
-  const Process* process = process_on(text.substr(5, text.find(" (") - 5));
+  const Process* process = process_on(text.substr(5, text.find(' ', 5) - 5));
   if (!process) return;  // it is the coordinator's own
   if (is_lost) check_lost(*process, has(text, "its link broke"));
   lost_at_[process->index] = scene_.now;
@@ -496,6 +499,49 @@ void Invariants::check_lost(const Process& process, bool by_cut) {
   }
 }
 
+// The new life knows what was decided and told, and of the nodes only those that have a seat; they have to link again.
+void Invariants::on_recovery(const std::optional<rendezvous::JobRecord>& record) {
+  using Phase = rendezvous::CoordinatorCore::Phase;
+  const rendezvous::JobRecord found_there = record.value_or(rendezvous::JobRecord());
+  const auto phase = static_cast<Phase>(found_there.phase);
+  const int round = found_there.round;
+  int newest_round = 0, restarts = 0;
+  for (const auto& [told, members] : rounds_) {
+    if (members.empty()) continue;
+    newest_round = told;
+    restarts = members.begin()->second.restart_count;
+  }
+  promise(Promise::ToldIsKept, round >= newest_round,
+          "round " + std::to_string(newest_round) + " was told, " + std::to_string(round) + " is known");
+  promise(Promise::ToldIsKept, found_there.restarts >= restarts,
+          std::to_string(restarts) + " restarts were told, " + std::to_string(found_there.restarts) + " are known");
+  promise(Promise::ToldIsKept, !the_end_ || (found_there.exit && found_there.exit->reason == the_end_->reason),
+          the_end_ ? the_end_->reason : "");
+  const bool may_run = phase == Phase::Opening || phase == Phase::Running;
+  for (const auto& [process, told] : told_) {
+    const bool is_stop = told.kind == Directive::Kind::Stop && told.round == round && told.stop_signal != SIGKILL &&
+                         !has(told.reason, "waits");
+    promise(Promise::ToldIsKept, !is_stop || !may_run, scene_.process(process).config.host + ": " + told.reason);
+  }
+  std::set<int> members;
+  for (const Process& process : scene_.processes) {
+    for (const auto& member : found_there.members) {
+      if (!member.incarnation.empty() && member.incarnation == process.config.incarnation)
+        members.insert(process.index);
+    }
+  }
+  known_ = members;
+  for (const int process : members) {
+    heard_[process] = broke_[process] = scene_.now;
+    states_[process].phase = rendezvous::WorkersPhase::Running;
+  }
+  restarts_at_.resize(std::min(restarts_at_.size(), found_there.spent.size()));
+  restarts_seen_ = found_there.restarts;
+  round_seen_ = round;
+  said_again_ = found_there.stop.reason;
+  challengers_.clear();
+}
+
 void Invariants::on_stepped() {
   const Coordinator& coordinator = *scene_.coordinator;
   const auto held = coordinator.core.held();
@@ -511,6 +557,11 @@ void Invariants::on_stepped() {
   if (coordinator.core.restarts() > restarts_seen_) note_restart();
   restarts_seen_ = coordinator.core.restarts();
   check_quiet();
+  const bool gathers =
+      coordinator.core.phase() == rendezvous::CoordinatorCore::Phase::Gathering && coordinator.core.round() > 0;
+  if (!gathers) gathering_since_.reset();
+  if (gathers && !gathering_since_) gathering_since_ = scene_.now;
+  if (coordinator.gate.held() > 0) return;  // nobody was told yet
   const bool is_crowd = scene_.processes.size() > 200;
   if (!is_crowd) check_goes_on();
   if (!coordinator.core.over() && !is_crowd) check_silent_are_lost();
@@ -523,7 +574,8 @@ void Invariants::on_stepped() {
             scene_.process(process).config.host);
   }
   const bool others_left = known_.size() == 1 && known_.count(coordinator.process) != 0;
-  const bool is_due = coordinator.core.over() && others_left && perhaps_lost_.empty();
+  const bool own_can_hear = scene_.process(coordinator.process).alive && broke_.count(coordinator.process) == 0;
+  const bool is_due = coordinator.core.over() && others_left && perhaps_lost_.empty() && own_can_hear;
   promise(Promise::OwnAgentLeavesThen, !is_due || own_was_told_, "");
 }
 
@@ -578,11 +630,12 @@ void Invariants::check_free_seats() const {
 }
 
 void Invariants::check_silent_are_lost() const {
-  const Process& own = scene_.process(scene_.coordinator->process);
+  const Runner& own = scene_.coordinators_process();
   if (own.asleep) return;
   for (const int index : known_) {
     const Process& process = scene_.process(index);
-    if (index == own.index || process.user_stopped) continue;  // a node that leaves is released
+    const bool is_own = index == scene_.coordinator->process && !scene_.coordinator->is_apart;
+    if (is_own || process.user_stopped) continue;  // a node that leaves is released
     const auto heard = found(heard_, index);
     const auto broke = found(broke_, index);
     if (!heard) continue;

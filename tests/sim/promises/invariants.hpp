@@ -26,7 +26,7 @@ enum class Promise {
   LostNotTooEarly, LostNotTooLate, LostOnlyInTrouble, LeaseOnlyInTrouble,
   StopEndsInTime, UserIsHeard, NothingLeftRunning, EveryRunEnds,
   NoBusyLoop, FewMessages, CoresThrowNothing, HonestAreBelieved,
-  OwnSuccessIsTrue, StateIsBounded,
+  OwnSuccessIsTrue, StateIsBounded, ToldIsKept,
   Count
 };
 
@@ -96,6 +96,7 @@ inline constexpr std::array<const char*, static_cast<std::size_t>(Promise::Count
   "What an honest agent or coordinator says is accepted as it is, and believed.",
   "No agent leaves with code 0 unless its own workers of the last round that it was to run exited with 0.",
   "What the coordinator holds has a limit, whatever agents report.",
+  "What an agent was told of rounds, restarts, stops and the end is never forgotten, whenever the coordinator is killed.",
 };
 // clang-format on
 
@@ -125,6 +126,8 @@ class Invariants {
   void on_sent(const Process& to, const rendezvous::Directive& directive);
   void on_not_sent(int agent, const rendezvous::Directive& directive);  // since its link is gone
   void on_said(const std::string& text);
+  // Another life of the coordinator begins with this record.
+  void on_recovery(const std::optional<rendezvous::JobRecord>& record);
   void on_stepped();
 
   // Take in what an agent did.
@@ -206,6 +209,7 @@ class Invariants {
   std::set<int> lost_by_cut_;                     // processes that were lost because their links broke
   std::set<int> challengers_;                     // processes that came while their node rank was held
   std::string stop_reason_;                       // why the newest round that was stopped was
+  std::string said_again_;                        // why the round was being stopped when the coordinator was killed
   Time stopped_at_;
   std::optional<Time> gathering_since_;           // after a round
   std::map<int, rendezvous::Directive> told_;     // by process: the newest directive sent to it
