@@ -244,7 +244,10 @@ void CoordinatorCore::welcome(const AgentReported& event) {
     mark_heard(roster_.at(node.holder));
     if (!roster_.contains(state.incarnation)) return;
   }
-  if (over()) return finish_shutdown();  // the own agent came last and is still the last to leave
+  if (over()) {  // the own agent came last, or again, and is still the last to leave
+    own_was_told_ = false;
+    return finish_shutdown();
+  }
   const bool is_watched = !roster_.is_own(node) || !config_.own_is_here;
   if (is_watched && !next_silence_check_) next_silence_check_ = now_ + kBetweenSilenceChecks;
   if (state.phase == WorkersPhase::Idle) {
@@ -375,7 +378,8 @@ std::string CoordinatorCore::why_lost(const Roster::Expired& expired) const {
   const Node& node = roster_.at(expired.node);
   const std::string lost = "node " + describe(node) + " was lost: ";
   if (!expired.link_broke) return lost + "no word from it for " + to_string(config_.lost_after);
-  return lost + "its link broke (" + node.why_cut + ") and did not come back within " + to_string(kReconnectWindow);
+  return lost + "its link broke (" + node.why_cut + ") and did not come back within " +
+         to_string(node.comes_back_within);
 }
 
 void CoordinatorCore::record(RecordNode::What what, const Node& node, const std::string& why) {
@@ -1118,13 +1122,14 @@ JobRecord CoordinatorCore::record() const {
               .base_role_rank = node.directive.assignment.base_role_rank,
               .role_world_size = node.directive.assignment.role_world_size,
               .can_look = state.can_look,
-              .leaving = node.leaving};
+              .leaving = node.leaving,
+              .heard = age(node.heard)};
   }
   return record;
 }
 
 // Goes on where another life of this coordinator was killed. The agents link again and report; until then their nodes
-// count as nodes whose links broke just now, and have kReconnectWindow. Their workers run on meanwhile.
+// count as nodes whose links broke just now, and have as long as a silent node. Their workers run on meanwhile.
 void CoordinatorCore::on(const Recovered& event) {
   const JobRecord& record = event.record;
   const TimePoint recorded = now_ - event.age;
@@ -1152,6 +1157,7 @@ void CoordinatorCore::restore_members(const JobRecord& record, TimePoint recorde
     node.arrived_at = member.arrived_at;
     node.leaving = member.leaving;
     node.base_rank = member.base_rank;  // mutant: restored_rank
+    node.heard = node.unheard_since = recorded - member.heard;
     node.state = {.job = config_.job,
                   .epoch = config_.epoch,
                   .incarnation = member.incarnation,
@@ -1165,7 +1171,7 @@ void CoordinatorCore::restore_members(const JobRecord& record, TimePoint recorde
                   .slots = member.slots};
     node.state.can_look = member.can_look;
   }
-  roster_.restore(now_, recorded, record.round, members, "the coordinator was killed and started again");
+  roster_.restore(now_, record.round, members, "the coordinator was killed and started again");
 }
 
 void CoordinatorCore::restore_round(const JobRecord& record, TimePoint recorded) {

@@ -70,9 +70,44 @@ static void from_json(const json& j, JobRecord::Loss& l) {
   j.at("hang").get_to(l.hang);
   j.at("name").get_to(l.name);
 }
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(JobRecord::Member, incarnation, host, address, arrived_at, endpoint_host,
-                                   coordinator_address, role, addresses, node_rank, wanted_rank, slots, base_rank,
-                                   base_role_rank, role_world_size, can_look, leaving)
+static void to_json(json& j, const JobRecord::Member& m) {
+  j = {{"incarnation", m.incarnation},
+       {"host", m.host},
+       {"address", m.address},
+       {"arrived_at", m.arrived_at},
+       {"endpoint_host", m.endpoint_host},
+       {"coordinator_address", m.coordinator_address},
+       {"role", m.role},
+       {"addresses", m.addresses},
+       {"node_rank", m.node_rank},
+       {"wanted_rank", m.wanted_rank},
+       {"slots", m.slots},
+       {"base_rank", m.base_rank},
+       {"base_role_rank", m.base_role_rank},
+       {"role_world_size", m.role_world_size},
+       {"can_look", m.can_look},
+       {"leaving", m.leaving},
+       {"heard_ms", m.heard.count()}};
+}
+static void from_json(const json& j, JobRecord::Member& m) {
+  j.at("incarnation").get_to(m.incarnation);
+  j.at("host").get_to(m.host);
+  j.at("address").get_to(m.address);
+  j.at("arrived_at").get_to(m.arrived_at);
+  j.at("endpoint_host").get_to(m.endpoint_host);
+  j.at("coordinator_address").get_to(m.coordinator_address);
+  j.at("role").get_to(m.role);
+  j.at("addresses").get_to(m.addresses);
+  j.at("node_rank").get_to(m.node_rank);
+  j.at("wanted_rank").get_to(m.wanted_rank);
+  j.at("slots").get_to(m.slots);
+  j.at("base_rank").get_to(m.base_rank);
+  j.at("base_role_rank").get_to(m.base_role_rank);
+  j.at("role_world_size").get_to(m.role_world_size);
+  j.at("can_look").get_to(m.can_look);
+  j.at("leaving").get_to(m.leaving);
+  m.heard = age_of(j.at("heard_ms"));
+}
 
 std::string encode(const JobRecord& r) {
   json j = {{"version", kVersion},

@@ -70,6 +70,7 @@ struct JobRecord {
     int node_rank = 0, wanted_rank = -1, slots = 0;
     int base_rank = 0, base_role_rank = 0, role_world_size = 0;  // its place in the round
     bool can_look = false, leaving = false;
+    Age heard{0};  // the newest word from it
     bool operator==(const Member&) const = default;
   };
   std::vector<Member> members;

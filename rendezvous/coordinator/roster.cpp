@@ -84,6 +84,7 @@ const Node& Roster::update(TimePoint now, AgentId link, const AgentState& state,
       links_[link] = state.incarnation;
       node.link = link;
       node.cut.reset();
+      node.comes_back_within = kReconnectWindow;
       node.address = address;
       node.arrived_at = arrived_at;
     }
@@ -147,10 +148,10 @@ void Roster::begin_round(int round, std::vector<Incarnation> seats) {
   for (const auto& [incarnation, node] : nodes_) count(node, 1);
 }
 
-// Until a node reports over its new link, it counts as one whose workers act. What it reports then may have happened at
-// any time since the record was made.
-void Roster::restore(TimePoint now, TimePoint recorded, int round, const std::vector<Node>& members,
-                     const std::string& why_cut) {
+// Until a node reports over its new link, it counts as one whose workers act. Its agent may not have seen that the link
+// broke (the network may have lost that), and then keeps its workers for as long as after a silence. What it reports then may have happened at
+// any time since it was heard.
+void Roster::restore(TimePoint now, int round, const std::vector<Node>& members, const std::string& why_cut) {
   std::vector<Incarnation> seats;
   for (const Node& member : members) {
     seats.push_back(member.state.incarnation);
@@ -160,7 +161,7 @@ void Roster::restore(TimePoint now, TimePoint recorded, int round, const std::ve
     node.state.phase = WorkersPhase::Running;  // mutant: restored_phase
     node.cut = now;                            // mutant: restored_cut
     node.why_cut = why_cut;
-    node.heard = node.unheard_since = recorded;
+    node.comes_back_within = std::max(kReconnectWindow, options_.lost_after);  // mutant: restored_patience
     node.unheard_since_sleep = true;
     node.arrival = ++arrivals_;
     if (options_.node_ranks_given) claim_rank(node);
@@ -198,7 +199,7 @@ std::vector<Roster::Expired> Roster::expired(TimePoint now) const {
   std::vector<Expired> expired;
   for (const auto& [incarnation, node] : nodes_) {
     if (is_own(node) && options_.own_is_here) continue;
-    if (node.cut && now >= *node.cut + kReconnectWindow) {  // mutant: node_cut
+    if (node.cut && now >= *node.cut + node.comes_back_within) {  // mutant: node_cut
       expired.push_back({incarnation, silent_since(node, *node.cut), true});
     } else if (!node.cut && now >= node.heard + options_.lost_after) {  // mutant: node_silent
       expired.push_back({incarnation, node.heard, false});

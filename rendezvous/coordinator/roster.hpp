@@ -30,6 +30,7 @@ struct Node {
   AgentId link = 0;              // its newest link
   std::optional<TimePoint> cut;  // when that broke; nothing: it is up
   std::string why_cut;
+  std::chrono::milliseconds comes_back_within = kReconnectWindow;  // after that, or it is lost
   TimePoint heard;  // when the newest report or heartbeat came
   struct Silence {
     TimePoint from, to;
@@ -127,8 +128,7 @@ class Roster {
   void begin_round(int round, std::vector<Incarnation> seats);
   // Restores the nodes of a round that another life of the coordinator had, by node rank, all of them with a broken
   // link; one without an incarnation is no longer there.
-  void restore(TimePoint now, TimePoint recorded, int round, const std::vector<Node>& members,
-               const std::string& why_cut);
+  void restore(TimePoint now, int round, const std::vector<Node>& members, const std::string& why_cut);
   // This process was stopped for this long: adds it to every deadline, since what the nodes sent lay unread.
   void forgive_sleep(TimePoint::duration slept);
 

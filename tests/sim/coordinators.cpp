@@ -32,7 +32,10 @@ void World::handle(const CoordinatorEvent& event) {
   mark(50 + static_cast<int>(event.index()), static_cast<int>(coordinator.core.phase()), coordinator.core.round());
   coverage_.event(event, coordinator.core.phase());
   std::vector<CoordinatorAction> actions = std::exchange(coordinator_actions_, {});
+  const auto phase = coordinator.core.phase();
   coordinator.core.step(now(), event, actions);
+  using Phase = CoordinatorCore::Phase;
+  if (phase != Phase::Stopping && coordinator.core.phase() == Phase::Stopping) coordinator.stop_decided = now();
   if (coordinator.core.over() && !coordinator.over_since) coordinator.over_since = now();
   if (transcript_) {
     transcript_->step(now(), event, actions, [this](AgentId agent) { return host_of(agent); });
@@ -88,6 +91,14 @@ void World::kill_coordinator() {
   mark(8, coordinator.life);
   note("coordinator", [] { return "it is killed"; });
   coverage_.reached(Branch::CoordinatorKilled);
+  // All agents are back before their leases end, unless it takes long or is killed again soon.
+  const Duration way = 6 * scene_.plan.delay * (scene_.plan.slow_percent > 0 ? 10 : 1) + 4 * scene_.plan.late;
+  const bool takes_long = coordinator.comes_back_after + way + milliseconds(500) > kReconnectWindow * 2 / 3;
+  const bool is_again = coordinator.killed_at > Time() && now() < coordinator.killed_at + seconds(4);
+  if (takes_long || is_again) {
+    disturb(0, coordinator.comes_back_after);
+    scene_.network_calm_from = scene_.machine(0).calm_from;
+  }
   coordinator.dies_after.reset();
   coordinator.alive = coordinator.asleep = false;
   coordinator.inbox.clear();
@@ -107,6 +118,15 @@ void World::kill_coordinator() {
   queue_.at(now() + coordinator.comes_back_after, [this, life = coordinator.life] {
     if (scene_.coordinator->life == life) recover_coordinator();
   });
+}
+
+// What an earlier life was told of failures, and has not recorded, is news for the next one.
+void World::forget_unrecorded_failures(const JobRecord& record) {
+  for (Worker& worker : scene_.workers) {
+    const bool is_known = std::any_of(record.failures.begin(), record.failures.end(),
+                                      [&](const auto& known) { return known.failure.pid == worker.pid(); });
+    if (!is_known && worker.round == record.round) worker.reported = 0;
+  }
 }
 
 void World::recover_coordinator() {
@@ -133,6 +153,7 @@ void World::recover_coordinator() {
     if (const auto* why = std::get_if<std::string>(&read)) invariants_.broken(Promise::ToldIsKept, *why);
     record = std::get<JobRecord>(read);
   }
+  forget_unrecorded_failures(record.value_or(JobRecord()));
   invariants_.on_recovery(record);
   if (!record) return;
   const auto age = std::chrono::duration_cast<milliseconds>(now() - coordinator.kept_at);

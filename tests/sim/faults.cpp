@@ -7,8 +7,6 @@
 
 namespace ddp::sim {
 
-using rendezvous::kReconnectWindow;
-
 void World::cut(LinkId id) {
   Random random(scene_.plan.seed, {7, id});
   scene_.network.link(id).cut = true;
@@ -176,10 +174,6 @@ void World::happen(const Fault& fault) {
     case FaultKind::CoordinatorKilled: {
       if (!scene_.coordinator || !scene_.coordinator->is_apart || !scene_.coordinator->alive) break;
       Coordinator& coordinator = *scene_.coordinator;
-      // All agents are back before their leases end, and before they count as lost, unless it takes long.
-      const Duration way = 6 * scene_.plan.delay * (scene_.plan.slow_percent > 0 ? 10 : 1) + 4 * scene_.plan.late;
-      const bool is_soon = now() < coordinator.killed_at + seconds(4) && coordinator.killed_at > Time();
-      if (is_soon || fault.lasting + way + milliseconds(500) > kReconnectWindow * 2 / 3) disturb(0, fault.lasting);
       coordinator.comes_back_after = fault.lasting;
       if (fault.number == 0) {
         kill_coordinator();

@@ -141,6 +141,7 @@ struct Coordinator : Runner {
   bool store_fails = false;
   Duration store_late{};
   std::optional<Time> over_since;
+  Time stop_decided;  // when it last decided to stop a round, which it tells a little later
 
   rendezvous::RecordGate gate;
   std::deque<rendezvous::Record> writing;  // not kept yet

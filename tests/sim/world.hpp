@@ -123,6 +123,7 @@ class World {
   void write_next();
   void kill_coordinator();
   void recover_coordinator();
+  void forget_unrecorded_failures(const rendezvous::JobRecord& record);
   std::string host_of(rendezvous::AgentId agent) const;
   void set_coordinators_timer();
   void carry_out(const rendezvous::SendDirective& action);

@@ -34,7 +34,7 @@ void Invariants::on_heard(const Process& from, LinkId link, const rendezvous::Ag
   if (found(reported_, from.index).value_or(link) > link) return;  // the process has a newer link
   // When the job is over, the coordinator logs no lost nodes, and it looks for them only twice a second.
   const auto broke = found(broke_, from.index);
-  const bool too_late = (broke && scene_.now >= *broke + kReconnectWindow) ||
+  const bool too_late = (broke && !restored_.contains(from.index) && scene_.now >= *broke + kReconnectWindow) ||
                         scene_.now >= found(heard_, from.index).value_or(scene_.now) + scene_.plan.lost_after;
   if (scene_.coordinator->core.over() && too_late) perhaps_lost_.insert(from.index);
   if (!state.stopped_because.empty()) {
@@ -51,6 +51,9 @@ void Invariants::on_heard(const Process& from, LinkId link, const rendezvous::Ag
   }
   if (!first_heard_) first_heard_ = scene_.now;
   heard_[from.index] = scene_.now;
+  restored_.erase(from.index);
+  if (!state.is_ending && !state.succeeded) done_since_.erase(from.index);
+  if (state.is_ending || state.succeeded) done_since_.emplace(from.index, scene_.now);
   states_[from.index] = state;
   reported_[from.index] = link;
   broke_.erase(from.index);
@@ -91,7 +94,9 @@ void Invariants::on_sent(const Process& to, const Directive& directive) {
     check_patience(directive.reason);
     const bool for_newcomer = has(directive.reason, " joined") && !has(directive.reason, "not restarted") &&
                               stopped_at_ == scene_.now;  // otherwise the Stop is repeated
-    promise(Promise::SuccessIsKept, !for_newcomer || !(has_succeeded(to.index) || is_ending(to.index)), to.config.host);
+    const bool was_done = (has_succeeded(to.index) || is_ending(to.index)) &&
+                          done_since_.at(to.index) < scene_.coordinator->stop_decided;
+    promise(Promise::SuccessIsKept, !for_newcomer || !was_done, to.config.host);
     if (directive.stop_signal == SIGKILL && has(directive.reason, " received on"))
       coverage_.reached(Branch::StopAtOnce);
   }
@@ -530,7 +535,7 @@ void Invariants::on_recovery(const std::optional<rendezvous::JobRecord>& record)
         members.insert(process.index);
     }
   }
-  known_ = members;
+  known_ = restored_ = members;
   for (const int process : members) {
     heard_[process] = broke_[process] = scene_.now;
     states_[process].phase = rendezvous::WorkersPhase::Running;
@@ -640,7 +645,9 @@ void Invariants::check_silent_are_lost() const {
     const auto broke = found(broke_, index);
     if (!heard) continue;
     Time lost = std::max(*heard, own.awake_since) + scene_.plan.lost_after;
-    if (broke) lost = std::max(*broke, own.awake_since) + kReconnectWindow;
+    const milliseconds window =
+        restored_.contains(index) ? std::max(kReconnectWindow, scene_.plan.lost_after) : kReconnectWindow;
+    if (broke) lost = std::max(*broke, own.awake_since) + window;
     promise(Promise::LostNotTooLate, scene_.now <= lost + seconds(3), process.config.host);
   }
 }

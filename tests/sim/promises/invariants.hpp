@@ -204,6 +204,8 @@ class Invariants {
   std::optional<Time> first_heard_;               // when the first message of any agent was handled
   std::map<int, rendezvous::AgentState> states_;  // by process: its newest report
   std::map<int, LinkId> reported_;                // by process: the newest link on which it reported
+  std::map<int, Time> done_since_;                // by process: since when it reports success, or that it is about to
+  std::set<int> restored_;                        // processes of which a restarted coordinator has heard nothing yet
   std::map<int, Time> broke_;                     // by process: when that link broke for the coordinator
   std::map<int, Time> lost_noticed_, lost_at_;    // by process, if it was lost in the newest round
   std::set<int> lost_by_cut_;                     // processes that were lost because their links broke
