@@ -51,7 +51,7 @@ rendezvous::JobRecord given_up(const std::string& epoch, const std::string& why)
   exit.kind = rendezvous::Directive::Kind::Exit;
   exit.epoch = epoch;
   exit.round = kAfterAllRounds;
-  exit.exit_code = 1;
+  exit.exit_code = rendezvous::kStartAgain;
   exit.reason = why;
   exit.can_look = true;
   rendezvous::JobRecord record;

@@ -32,13 +32,15 @@ void World::handle(const CoordinatorEvent& event) {
   mark(50 + static_cast<int>(event.index()), static_cast<int>(coordinator.core.phase()), coordinator.core.round());
   coverage_.event(event, coordinator.core.phase());
   std::vector<CoordinatorAction> actions = std::exchange(coordinator_actions_, {});
-  const auto phase = coordinator.core.phase();
   coordinator.core.step(now(), event, actions);
-  using Phase = CoordinatorCore::Phase;
-  if (phase != Phase::Stopping && coordinator.core.phase() == Phase::Stopping) coordinator.stop_decided = now();
   if (coordinator.core.over() && !coordinator.over_since) coordinator.over_since = now();
   if (transcript_) {
     transcript_->step(now(), event, actions, [this](AgentId agent) { return host_of(agent); });
+  }
+  for (const CoordinatorAction& action : actions) {
+    if (const auto* sent = std::get_if<SendDirective>(&action)) note_decided(*sent);
+    if (const auto* published = std::get_if<PublishFailure>(&action)) invariants_.on_said(published->text);
+    if (const auto* line = std::get_if<CoordinatorLogLine>(&action)) invariants_.on_said(line->text);
   }
   std::vector<CoordinatorAction> due;
   for (CoordinatorAction& action : actions) coordinator.gate.take(std::move(action), due);
@@ -48,6 +50,13 @@ void World::handle(const CoordinatorEvent& event) {
   if (!coordinator.alive) return;
   invariants_.on_stepped();
   set_coordinators_timer();
+}
+
+void World::note_decided(const SendDirective& action) {
+  const auto link = scene_.coordinator->links.find(action.agent);
+  if (link == scene_.coordinator->links.end()) return invariants_.on_not_sent(action.agent, action.directive);
+  const int process = scene_.network.link(link->second).process;
+  if (process >= 0) invariants_.on_sent(scene_.process(process), action.directive);
 }
 
 // A coordinator that is killed may have done any part of this.
@@ -81,7 +90,6 @@ void World::write_next() {
     std::vector<CoordinatorAction> due;
     coordinator.gate.kept(record.number, due);
     carry_out_all(due);
-    if (coordinator.alive) invariants_.on_stepped();
   });
 }
 
@@ -246,7 +254,7 @@ void World::answer_as_other_coordinator(LinkId link, const AgentState& state) {
   exit.epoch = "another epoch";
   if (!state.epoch.empty()) {
     exit.kind = Directive::Kind::Exit;
-    exit.exit_code = 1;
+    exit.exit_code = kStartAgain;
     exit.reason = "the coordinator that this node served is gone, and another one has taken its place";
   }
   if (!state.epoch.empty()) coverage_.reached(Branch::OtherEpochRefused);
@@ -268,7 +276,7 @@ void World::close_coordinators_end(LinkId id) {
 
 void World::carry_out(const SendDirective& action) {
   const auto link = scene_.coordinator->links.find(action.agent);
-  if (link == scene_.coordinator->links.end()) return invariants_.on_not_sent(action.agent, action.directive);
+  if (link == scene_.coordinator->links.end()) return;
   const LinkId id = link->second;
   if (Liar* const liar = liar_on(id)) liar->told = action.directive;
   if (scene_.network.link(id).process < 0) return;
@@ -276,7 +284,7 @@ void World::carry_out(const SendDirective& action) {
   const bool is_news =
       action.directive.kind == Directive::Kind::Wait && action.directive.reason.find("waiting for") == 0;
   ++(is_news ? to.news_got : to.directives_got);
-  invariants_.on_sent(to, action.directive);
+  invariants_.on_sent_off(to, action.directive);
   const auto time = scene_.network.arrival(now(), id, Way::Down);
   if (!time)
     return note("coordinator", [&] { return "(what it tells " + to.config.host + " is lost in the network)"; });
@@ -317,8 +325,5 @@ void World::carry_out(const OpenStore& action) {
   });
 }
 
-void World::carry_out(const PublishFailure& action) { invariants_.on_said(action.text); }
-
-void World::carry_out(const CoordinatorLogLine& action) { invariants_.on_said(action.text); }
 
 }  // namespace ddp::sim

@@ -119,7 +119,8 @@ struct Process : Runner {
   bool is_replaced = false;  // it was killed, and its keeper starts another agent
   std::optional<Time> user_stopped;
   std::vector<int> users_signals;
-  std::optional<Time> stop_told;  // when the coordinator's Stop arrived, while it is not idle
+  std::optional<Time> stop_told;     // when the coordinator's Stop arrived, while it is not idle
+  bool survivors_were_told = false;  // by the newest Stop, that they stay
   std::optional<launcher::Leave> left;
   int links_made = 0, reports_sent = 0, directives_got = 0, news_got = 0;
 };
@@ -141,7 +142,6 @@ struct Coordinator : Runner {
   bool store_fails = false;
   Duration store_late{};
   std::optional<Time> over_since;
-  Time stop_decided;  // when it last decided to stop a round, which it tells a little later
 
   rendezvous::RecordGate gate;
   std::deque<rendezvous::Record> writing;  // not kept yet

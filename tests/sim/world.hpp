@@ -119,6 +119,7 @@ class World {
   void start_coordinator(Process& process);
   void handle(const rendezvous::CoordinatorEvent& event);
   rendezvous::CoordinatorConfig coordinators_config(const Process& process) const;
+  void note_decided(const rendezvous::SendDirective& action);
   void carry_out_all(const std::vector<rendezvous::CoordinatorAction>& actions);
   void write_next();
   void kill_coordinator();
@@ -130,8 +131,9 @@ class World {
   void carry_out(const rendezvous::AnswerBeat& action);
   void carry_out(const rendezvous::CloseLink& action);
   void carry_out(const rendezvous::OpenStore& action);
-  void carry_out(const rendezvous::PublishFailure& action);
-  void carry_out(const rendezvous::CoordinatorLogLine& action);
+  // What is said is heard when it is decided.
+  void carry_out(const rendezvous::PublishFailure&) {}
+  void carry_out(const rendezvous::CoordinatorLogLine&) {}
   void carry_out(const rendezvous::RecordNode&) {}  // nothing depends on it
   void carry_out(const rendezvous::Record& action);
   void close_coordinators_end(LinkId link);

@@ -247,7 +247,7 @@ TEST_CASE("nodes: a lost node that may not be replaced, or is not in time, ends 
     for (const int host : {0, 1}) {
       const Result result = job.on(host).wait();
       CAPTURE(host, result.out, result.err);
-      CHECK(result.code == 1);
+      CHECK(result.code == 75);
       const std::string own = from(result.err, " stopped: node node2 (10.7.0.3) was lost: its link broke");
       CHECK(!own.empty());
       CHECK(count(own, "; nobody took its place within 1 s (--rdzv-conf join_timeout)") == budget);
@@ -275,7 +275,7 @@ TEST_CASE("nodes: when the coordinator's node dies the others kill their workers
     for (const int host : {1, 2}) {
       const Result result = job.on(host).wait();
       CAPTURE(host, result.out, result.err);
-      CHECK(result.code == 1);
+      CHECK(result.code == 75);
       CHECK(count(result.err, "killing the workers of this node: it had lost the coordinator") == 1);
       CHECK(count(result.err, " stopped: the coordinator at node0:29500 is gone: no word from it for 3 s") == 1);
     }
@@ -347,7 +347,7 @@ TEST_CASE("nodes: a node that cannot send, cannot receive, or both, has killed i
   for (const int host : {1, 2, 3}) {
     const Result result = job.on(host).wait();
     CAPTURE(host, result.out, result.err);
-    CHECK(result.code == 1);
+    CHECK(result.code == 75);
     CHECK(count(result.err, "killing the workers of this node: it had lost the coordinator") == 1);
     CHECK(count(result.out, "ready") == 1);
   }

@@ -14,6 +14,7 @@ using rendezvous::Assignment;
 using rendezvous::Directive;
 using rendezvous::kCauseWindow;
 using rendezvous::kReconnectWindow;
+using rendezvous::kStartAgain;
 
 namespace {
 
@@ -38,6 +39,7 @@ void Invariants::on_heard(const Process& from, LinkId link, const rendezvous::Ag
                         scene_.now >= found(heard_, from.index).value_or(scene_.now) + scene_.plan.lost_after;
   if (scene_.coordinator->core.over() && too_late) perhaps_lost_.insert(from.index);
   if (!state.stopped_because.empty()) {
+    perhaps_faulty_.insert(from.config.host);
     const bool is_new_link = found(reported_, from.index) != link;
     const bool was_silent = scene_.now - found(heard_, from.index).value_or(scene_.now) >= scene_.plan.lost_after / 3;
     lost_noticed_.emplace(from.index, is_new_link || was_silent ? silent_since(from.index) : scene_.now);
@@ -52,8 +54,6 @@ void Invariants::on_heard(const Process& from, LinkId link, const rendezvous::Ag
   if (!first_heard_) first_heard_ = scene_.now;
   heard_[from.index] = scene_.now;
   restored_.erase(from.index);
-  if (!state.is_ending && !state.succeeded) done_since_.erase(from.index);
-  if (state.is_ending || state.succeeded) done_since_.emplace(from.index, scene_.now);
   states_[from.index] = state;
   reported_[from.index] = link;
   broke_.erase(from.index);
@@ -94,9 +94,7 @@ void Invariants::on_sent(const Process& to, const Directive& directive) {
     check_patience(directive.reason);
     const bool for_newcomer = has(directive.reason, " joined") && !has(directive.reason, "not restarted") &&
                               stopped_at_ == scene_.now;  // otherwise the Stop is repeated
-    const bool was_done = (has_succeeded(to.index) || is_ending(to.index)) &&
-                          done_since_.at(to.index) < scene_.coordinator->stop_decided;
-    promise(Promise::SuccessIsKept, !for_newcomer || !was_done, to.config.host);
+    promise(Promise::SuccessIsKept, !for_newcomer || !(has_succeeded(to.index) || is_ending(to.index)), to.config.host);
     if (directive.stop_signal == SIGKILL && has(directive.reason, " received on"))
       coverage_.reached(Branch::StopAtOnce);
   }
@@ -127,7 +125,9 @@ void Invariants::check_patience(const std::string& reason) const {
 // Checks that a job which waits for a further round has to.
 void Invariants::check_goes_on() {
   const rendezvous::CoordinatorCore& core = scene_.coordinator->core;
-  if (core.phase() != rendezvous::CoordinatorCore::Phase::Gathering || core.round() == 0) return;
+  const bool gathers = core.phase() == rendezvous::CoordinatorCore::Phase::Gathering && core.round() > 0;
+  if (!gathers) return gathering_since_.reset();
+  if (!gathering_since_) gathering_since_ = scene_.now;
   int ready = 0;
   bool waits_for_link = false, own_is_ready = false;  // if it is not, its keeper may be starting another agent
   for (const int process : known_) {
@@ -151,7 +151,6 @@ void Invariants::on_not_sent(int agent, const Directive& directive) {
   for (const auto& [process, link] : reported_) {
     if (scene_.network.link(link).agent_id != agent) continue;
     known_.erase(process);
-    if (scene_.coordinator->core.over()) perhaps_lost_.insert(process);
   }
 }
 
@@ -292,11 +291,11 @@ void Invariants::check_order(const Members& members) const {
 }
 
 // A reason names the node where a round's end began: "rank 5 on node h3 ...", "node h3 (10.1.3.1) was lost: ...".
-void Invariants::note_first_cause(const std::string& reason) {
+void Invariants::note_first_cause(int round, const std::string& reason) {
   const bool names_it = has(reason, "restart ") && !has(reason, kHang);
   const auto at = reason.find("node ");
   if (!names_it || at == std::string::npos) return;
-  ++first_causes_[reason.substr(at + 5, reason.find_first_of(" :", at + 5) - at - 5)];
+  first_causes_[round] = reason.substr(at + 5, reason.find_first_of(" :", at + 5) - at - 5);
 }
 
 // The coordinator may count more: a loss that costs no restart has no reason that is heard.
@@ -304,8 +303,8 @@ void Invariants::check_room(const Members& members) const {
   const int limit = scene_.plan.job.exclude_after;
   if (limit == 0) return;
   const auto is_faulty = [&](const std::string& host) {
-    const auto count = first_causes_.find(host);
-    return count != first_causes_.end() && count->second >= limit;
+    const auto is_its = [&](const auto& cause) { return cause.second == host; };
+    return std::count_if(first_causes_.begin(), first_causes_.end(), is_its) >= limit;
   };
   const bool one_waits =
       std::any_of(waited_.begin(), waited_.end(), [&](const std::string& host) { return !is_faulty(host); });
@@ -317,14 +316,13 @@ void Invariants::check_room(const Members& members) const {
   }
 }
 
-// Notes the nodes that had no place when the newest round was opened. One of which the coordinator counts more failures
-// than were heard of does not count.
+// Notes the nodes that had no place when the newest round was opened. One of which the coordinator may count more
+// failures than were heard of does not count.
 void Invariants::note_waiting() {
   waited_.clear();
   const rendezvous::CoordinatorCore& core = scene_.coordinator->core;
   for (const auto& [incarnation, node] : core.roster().nodes()) {
-    const bool is_known_faulty = has(node.directive.reason, "--exclude-after");
-    if (core.roster().is_spare(node) && !is_known_faulty) waited_.insert(node.state.host);
+    if (core.roster().is_spare(node) && !perhaps_faulty_.contains(node.state.host)) waited_.insert(node.state.host);
   }
 }
 
@@ -346,7 +344,7 @@ void Invariants::check_budget(int round, const Directive& run) {
                            " of " + std::to_string(job.max_restarts);
   const bool is_within = job.restart_window.count() > 0 || restarts <= job.max_restarts;
   promise(Promise::BudgetIsKept, restarts >= 0 && is_within, text);
-  if (round > 1) note_first_cause(run.reason);
+  if (round > 1) note_first_cause(round, run.reason);
   if (job.min_nodes == job.max_nodes) promise(Promise::FixedCountsEach, restarts == round - 1, text);
   promise(Promise::BudgetIsKept, scene_.plan.on_hang != launcher::OnHang::Stop || !has(run.reason, kHang), run.reason);
   if (round > 1) {
@@ -367,8 +365,8 @@ void Invariants::check_budget(int round, const Directive& run) {
       failed_by_itself_ || std::any_of(scene_.workers.begin(), scene_.workers.end(), [&](const Worker& w) {
         return w.round >= previous->first && !w.acts && !w.status.success() && w.root >= 0;
       });
-  const bool may_spend =
-      job.min_nodes == job.max_nodes || a_worker_failed || loss_was_late(round - 1) || has(run.reason, kHang);
+  const bool one_hung = newest_hang_ >= previous->first;
+  const bool may_spend = job.min_nodes == job.max_nodes || a_worker_failed || loss_was_late(round - 1) || one_hung;
   promise(Promise::MembershipIsFree, restarts == before || may_spend,
           text + ", and no worker failed by itself: " + run.reason);
   if (run.cause && restarts > before) check_cause(*run.cause);
@@ -417,6 +415,8 @@ void Invariants::check_exit(const Process& to, const Directive& exit) {
     coverage_.reached(Branch::HangEnds);
     promise(Promise::BudgetIsKept, exit.exit_code == 1, exit.reason);
   }
+  const bool are_nodes_missing = has(exit.reason, "not all nodes came") || has(exit.reason, "nobody took its place");
+  promise(Promise::CauseGivesCode, !are_nodes_missing || exit.exit_code == kStartAgain, exit.reason);
   if (!exit.cause) return;
   check_cause(*exit.cause);
   promise(Promise::CauseGivesCode, exit.exit_code == exit.cause->status.shell_code(), exit.reason);
@@ -462,12 +462,13 @@ void Invariants::on_said(const std::string& text) {
   const bool is_disbelieved = has(text, "it reported ") || has(text, "it went back to");
   promise(Promise::HonestAreBelieved, !is_disbelieved || has(text, ("(" + std::string(kLiarsAddress)).c_str()), text);
   if (has(text, "MASTER_ADDR is not the same")) addresses_differ_ = true;
-  if (text == said_again_) return;
+  if (text == said_again_) return said_again_.clear();
   const bool is_lost = has(text, " was lost: ");
   if (!is_lost && !has(text, " left the job")) return;
   const Process* process = process_on(text.substr(5, text.find(' ', 5) - 5));
   if (!process) return;  // it is the coordinator's own
   if (is_lost) check_lost(*process, has(text, "its link broke"));
+  perhaps_faulty_.insert(process->config.host);
   lost_at_[process->index] = scene_.now;
   lost_noticed_[process->index] = is_lost ? silent_since(process->index) : scene_.now;
   known_.erase(process->index);
@@ -504,46 +505,68 @@ void Invariants::check_lost(const Process& process, bool by_cut) {
   }
 }
 
-// The new life knows what was decided and told, and of the nodes only those that have a seat; they have to link again.
-void Invariants::on_recovery(const std::optional<rendezvous::JobRecord>& record) {
+void Invariants::on_sent_off(const Process& to, const Directive& directive) {
+  sent_off_[to.index] = directive;
+  const bool is_the_end = directive.kind == Directive::Kind::Exit && !is_refusal(directive) && !lets_go(directive);
+  if (is_the_end) sent_end_ = directive;
+  if (directive.kind != Directive::Kind::Run) return;
+  sent_round_ = std::max(sent_round_, directive.round);
+  sent_restarts_ = std::max(sent_restarts_, directive.assignment.restart_count);
+}
+
+void Invariants::check_told(const rendezvous::JobRecord& record) const {
   using Phase = rendezvous::CoordinatorCore::Phase;
-  const rendezvous::JobRecord found_there = record.value_or(rendezvous::JobRecord());
-  const auto phase = static_cast<Phase>(found_there.phase);
-  const int round = found_there.round;
-  int newest_round = 0, restarts = 0;
-  for (const auto& [told, members] : rounds_) {
-    if (members.empty()) continue;
-    newest_round = told;
-    restarts = members.begin()->second.restart_count;
-  }
-  promise(Promise::ToldIsKept, round >= newest_round,
-          "round " + std::to_string(newest_round) + " was told, " + std::to_string(round) + " is known");
-  promise(Promise::ToldIsKept, found_there.restarts >= restarts,
-          std::to_string(restarts) + " restarts were told, " + std::to_string(found_there.restarts) + " are known");
-  promise(Promise::ToldIsKept, !the_end_ || (found_there.exit && found_there.exit->reason == the_end_->reason),
-          the_end_ ? the_end_->reason : "");
+  const auto phase = static_cast<Phase>(record.phase);
+  promise(Promise::ToldIsKept, record.round >= sent_round_,
+          "round " + std::to_string(sent_round_) + " was told, " + std::to_string(record.round) + " is known");
+  promise(Promise::ToldIsKept, record.restarts >= sent_restarts_,
+          std::to_string(sent_restarts_) + " restarts were told, " + std::to_string(record.restarts) + " are known");
+  promise(Promise::ToldIsKept, !sent_end_ || (record.exit && record.exit->reason == sent_end_->reason),
+          sent_end_ ? sent_end_->reason : "");
   const bool may_run = phase == Phase::Opening || phase == Phase::Running;
-  for (const auto& [process, told] : told_) {
-    const bool is_stop = told.kind == Directive::Kind::Stop && told.round == round && told.stop_signal != SIGKILL &&
-                         !has(told.reason, "waits");
+  for (const auto& [process, told] : sent_off_) {
+    const bool is_stop = told.kind == Directive::Kind::Stop && told.round == record.round &&
+                         told.stop_signal != SIGKILL && !has(told.reason, "waits");
     promise(Promise::ToldIsKept, !is_stop || !may_run, scene_.process(process).config.host + ": " + told.reason);
   }
-  std::set<int> members;
+}
+
+// The new life knows what was recorded; what was decided after that is forgotten, and was told to nobody. Of the nodes it
+// knows only those that have a seat, and they have to link again.
+void Invariants::on_recovery(const std::optional<rendezvous::JobRecord>& left) {
+  using Phase = rendezvous::CoordinatorCore::Phase;
+  const rendezvous::JobRecord record = left.value_or(rendezvous::JobRecord());
+  check_told(record);
+  const auto phase = static_cast<Phase>(record.phase);
+  known_.clear();
   for (const Process& process : scene_.processes) {
-    for (const auto& member : found_there.members) {
-      if (!member.incarnation.empty() && member.incarnation == process.config.incarnation)
-        members.insert(process.index);
+    for (const auto& member : record.members) {
+      if (member.incarnation == process.config.incarnation) known_.insert(process.index);
     }
   }
-  known_ = restored_ = members;
-  for (const int process : members) {
+  restored_ = known_;
+  for (const int process : known_) {
     heard_[process] = broke_[process] = scene_.now;
+    lost_at_.erase(process);  // that was not recorded
+    lost_noticed_.erase(process);
     states_[process].phase = rendezvous::WorkersPhase::Running;
   }
-  restarts_at_.resize(std::min(restarts_at_.size(), found_there.spent.size()));
-  restarts_seen_ = found_there.restarts;
-  round_seen_ = round;
-  said_again_ = found_there.stop.reason;
+  rounds_.erase(rounds_.upper_bound(phase == Phase::Opening ? record.round - 1 : record.round), rounds_.end());
+  first_causes_.erase(first_causes_.upper_bound(record.round), first_causes_.end());
+  told_ = sent_off_;
+  if (!record.exit) the_end_.reset();
+  const auto own = found(sent_off_, scene_.coordinator->process);
+  own_was_told_ = own && own->kind == Directive::Kind::Exit;
+  stop_reason_ = record.stop.reason;
+  said_again_ = phase == Phase::Stopping ? record.stop.reason : "";
+  restarts_at_.resize(std::min(restarts_at_.size(), record.spent.size()));
+  for (std::size_t i = restarts_at_.size(); i < record.spent.size(); ++i) {  // decided, and never told
+    restarts_at_.push_back(scene_.coordinator->kept_at - record.spent[i]);
+  }
+  restarts_seen_ = record.restarts;
+  round_seen_ = record.round;
+  gathering_since_.reset();
+  if (record.gathers_since && record.round > 0) gathering_since_ = scene_.coordinator->kept_at - *record.gathers_since;
   challengers_.clear();
 }
 
@@ -562,11 +585,6 @@ void Invariants::on_stepped() {
   if (coordinator.core.restarts() > restarts_seen_) note_restart();
   restarts_seen_ = coordinator.core.restarts();
   check_quiet();
-  const bool gathers =
-      coordinator.core.phase() == rendezvous::CoordinatorCore::Phase::Gathering && coordinator.core.round() > 0;
-  if (!gathers) gathering_since_.reset();
-  if (gathers && !gathering_since_) gathering_since_ = scene_.now;
-  if (coordinator.gate.held() > 0) return;  // nobody was told yet
   const bool is_crowd = scene_.processes.size() > 200;
   if (!is_crowd) check_goes_on();
   if (!coordinator.core.over() && !is_crowd) check_silent_are_lost();

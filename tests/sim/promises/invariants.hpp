@@ -123,7 +123,8 @@ class Invariants {
   void on_heard(const Process& from, LinkId link, const rendezvous::AgentState& state);
   void on_beat(const Process& from, LinkId link);
   void on_link_broke(const Process& of, LinkId link);
-  void on_sent(const Process& to, const rendezvous::Directive& directive);
+  void on_sent(const Process& to, const rendezvous::Directive& directive);  // it is decided that this is sent
+  void on_sent_off(const Process& to, const rendezvous::Directive& directive);  // now that it is recorded
   void on_not_sent(int agent, const rendezvous::Directive& directive);  // since its link is gone
   void on_said(const std::string& text);
   // Another life of the coordinator begins with this record.
@@ -140,6 +141,7 @@ class Invariants {
   // An agent ends one worker of its own accord.
   void on_ended(const Process& process, const Worker& worker) const;
   void on_spawn_failed() { failed_by_itself_ = true; }
+  void on_hang_found(const Process& process);
   void on_stepped(const Process& process);
   void on_lease_kill(const Process& process);
   void on_leave(const Process& process, const launcher::Leave& leave);
@@ -162,7 +164,8 @@ class Invariants {
   void check_seats(const Members& before, const Members& now) const;
   void check_order(const Members& members) const;
   void check_budget(int round, const rendezvous::Directive& run);
-  void note_first_cause(const std::string& reason);
+  void note_first_cause(int round, const std::string& reason);
+  void check_told(const rendezvous::JobRecord& record) const;
   void check_room(const Members& members) const;
   void note_waiting();
   void note_restart();
@@ -198,13 +201,13 @@ class Invariants {
   int restarts_seen_ = 0;          // restarts of all workers
   int round_seen_ = 0;
   std::set<std::string> waited_;                  // hosts without a place when that round was opened
-  std::map<std::string, int> first_causes_;       // by host
+  std::map<int, std::string> first_causes_;       // hosts, by the round that follows
+  std::set<std::string> perhaps_faulty_;          // hosts that were lost, or have stopped their workers
   std::set<int> known_;                           // processes that the coordinator counts as nodes
   std::map<int, Time> heard_;                     // by process: when the coordinator last handled a message of it
   std::optional<Time> first_heard_;               // when the first message of any agent was handled
   std::map<int, rendezvous::AgentState> states_;  // by process: its newest report
   std::map<int, LinkId> reported_;                // by process: the newest link on which it reported
-  std::map<int, Time> done_since_;                // by process: since when it reports success, or that it is about to
   std::set<int> restored_;                        // processes of which a restarted coordinator has heard nothing yet
   std::map<int, Time> broke_;                     // by process: when that link broke for the coordinator
   std::map<int, Time> lost_noticed_, lost_at_;    // by process, if it was lost in the newest round
@@ -215,6 +218,9 @@ class Invariants {
   Time stopped_at_;
   std::optional<Time> gathering_since_;           // after a round
   std::map<int, rendezvous::Directive> told_;     // by process: the newest directive sent to it
+  std::map<int, rendezvous::Directive> sent_off_;  // the same, but only what was recorded and went to the network
+  std::optional<rendezvous::Directive> sent_end_;
+  int sent_round_ = 0, sent_restarts_ = 0;  // the newest
   std::set<int> must_stop_;                       // processes that know that they have to
   std::set<int> must_leave_;                      // processes that know that their round is over
   std::set<int> perhaps_lost_;                    // processes that may have been lost since the job is over
@@ -223,6 +229,7 @@ class Invariants {
   bool own_was_told_ = false;                     // the coordinator's own agent was told to leave
   std::optional<rendezvous::Directive> the_end_;  // how the job ended, as all nodes hear it
   int succeeded_ = 0;                             // the newest round whose success was checked
+  int newest_hang_ = 0;                           // the newest round that a node has ended because its workers hung
   bool failed_by_itself_ = false;                 // workers could not be started, since the newest round began
 };
 
