@@ -240,13 +240,14 @@ void CoordinatorCore::welcome(const AgentReported& event) {
   }
   const Node& node = roster_.add(now_, event.agent, state, event.address, event.arrived_at);
   record(RecordNode::What::Joined, node);
-  if (!node.holder.empty() && roster_.is_own(roster_.at(node.holder))) {
+  if (!node.holder.empty() && config_.own_is_here && roster_.is_own(roster_.at(node.holder))) {
     mark_heard(roster_.at(node.holder));
     if (!roster_.contains(state.incarnation)) return;
   }
   if (over()) {  // the own agent came last, or again, and is still the last to leave
     own_was_told_ = false;
-    return finish_shutdown();
+    finish_shutdown();
+    if (own_was_told_) return;
   }
   const bool is_watched = !roster_.is_own(node) || !config_.own_is_here;
   if (is_watched && !next_silence_check_) next_silence_check_ = now_ + kBetweenSilenceChecks;
@@ -1204,6 +1205,8 @@ void CoordinatorCore::restore_round(const JobRecord& record, TimePoint recorded)
   }
   run_ = record.run;
   exit_ = record.exit;
+  if (run_) run_->can_look = true;  // as every directive of this coordinator says
+  if (exit_) exit_->can_look = true;
   over_since_ = now_;
 }
 
@@ -1214,7 +1217,7 @@ void CoordinatorCore::tell_again(const JobRecord& record) {
     const JobRecord::Member& member = record.members[i];
     if (member.incarnation.empty()) continue;
     Directive directive = make(Directive::Kind::Wait, "");
-    if (over()) directive = *exit_;
+    if (over() && member.incarnation != roster_.own()) directive = *exit_;  // mutant: own_last_again
     if (job_.phase == Phase::Running) {  // mutant: run_again
       directive = *run_;
       directive.assignment.node_rank = static_cast<int>(i);
@@ -1225,6 +1228,7 @@ void CoordinatorCore::tell_again(const JobRecord& record) {
     send(roster_.at(member.incarnation), directive);
   }
   if (job_.phase == Phase::Opening) return ask_for_store();
+  if (over()) return finish_shutdown();
   if (job_.phase != Phase::Stopping) return;
   const bool is_failure = stop_.trigger == Trigger::Failure || stop_.trigger == Trigger::Loss;
   if (is_failure || survivors_stay()) actions_->push_back(PublishFailure{stop_.reason, stop_.dead});

@@ -8,7 +8,8 @@ namespace ddp::rendezvous {
 
 void RecordGate::take(CoordinatorAction action, std::vector<CoordinatorAction>& now) {
   if (const auto* record = std::get_if<Record>(&action)) newest_ = record->number;
-  const bool passes = std::holds_alternative<Record>(action) || std::holds_alternative<AnswerBeat>(action);
+  const bool passes = std::holds_alternative<Record>(action) || std::holds_alternative<AnswerBeat>(action) ||
+                      std::holds_alternative<CloseLink>(action);
   if (passes || newest_ <= kept_) {  // mutant: gate
     now.push_back(std::move(action));
   } else {

@@ -362,7 +362,7 @@ void Invariants::check_budget(int round, const Directive& run) {
   const int before = previous->second.begin()->second.restart_count;
   promise(Promise::BudgetIsKept, restarts >= before && restarts <= before + round - previous->first, text);
   const bool a_worker_failed =
-      failed_by_itself_ || std::any_of(scene_.workers.begin(), scene_.workers.end(), [&](const Worker& w) {
+      no_start_in_ >= previous->first || std::any_of(scene_.workers.begin(), scene_.workers.end(), [&](const Worker& w) {
         return w.round >= previous->first && !w.acts && !w.status.success() && w.root >= 0;
       });
   const bool one_hung = newest_hang_ >= previous->first;
@@ -370,7 +370,6 @@ void Invariants::check_budget(int round, const Directive& run) {
   promise(Promise::MembershipIsFree, restarts == before || may_spend,
           text + ", and no worker failed by itself: " + run.reason);
   if (run.cause && restarts > before) check_cause(*run.cause);
-  failed_by_itself_ = false;
   lost_noticed_.clear();
 }
 
@@ -592,7 +591,9 @@ void Invariants::on_stepped() {
   if (coordinator.core.phase() == rendezvous::CoordinatorCore::Phase::Stopping && !is_crowd) check_second_signal();
   for (const int process : known_) {
     if (!coordinator.core.over() || is_crowd) break;
-    const bool can_hear = process != coordinator.process && broke_.count(process) == 0;
+    const Process& node = scene_.process(process);
+    const bool is_own = node.machine == 0 && node.role == Process::Role::Wanted;  // also one that is replaced
+    const bool can_hear = !is_own && broke_.count(process) == 0;
     promise(Promise::EndIsTold, !can_hear || told_[process].kind == Directive::Kind::Exit,
             scene_.process(process).config.host);
   }

@@ -140,7 +140,7 @@ class Invariants {
   void on_started(const Process& process);
   // An agent ends one worker of its own accord.
   void on_ended(const Process& process, const Worker& worker) const;
-  void on_spawn_failed() { failed_by_itself_ = true; }
+  void on_spawn_failed() { no_start_in_ = scene_.coordinator->core.round(); }
   void on_hang_found(const Process& process);
   void on_stepped(const Process& process);
   void on_lease_kill(const Process& process);
@@ -230,7 +230,7 @@ class Invariants {
   std::optional<rendezvous::Directive> the_end_;  // how the job ended, as all nodes hear it
   int succeeded_ = 0;                             // the newest round whose success was checked
   int newest_hang_ = 0;                           // the newest round that a node has ended because its workers hung
-  bool failed_by_itself_ = false;                 // workers could not be started, since the newest round began
+  int no_start_in_ = 0;                           // the newest round in which workers could not be started
 };
 
 }  // namespace ddp::sim
