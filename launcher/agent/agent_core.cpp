@@ -135,7 +135,7 @@ void AgentCore::on(const LinkRefused& event) { end(1, event.why); }
 
 void AgentCore::on(const BeatArrived&) {
   heard_ = now_;
-  if (asked_ && !is_new_link_ && !is_coordinators()) round_trips_.add(now_ - *asked_);
+  if (asked_ && !is_new_link_ && !takes_coordinator_along()) round_trips_.add(now_ - *asked_);
   answered();
 }
 

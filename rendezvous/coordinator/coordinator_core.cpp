@@ -1284,7 +1284,10 @@ std::string CoordinatorCore::describe_missing() const {
   }
   std::string text = std::to_string(there.size()) + " of " + (elastic() ? "at least " : "") +
                      std::to_string(config_.job.min_nodes) + " there (" + list_of(there, kNamesShown) + ")";
-  if (!config_.job.node_ranks_given) return text;
+  if (!config_.job.node_ranks_given) {
+    if (!own_is_ready() && !there.empty()) text += "; missing: the agent of the coordinator's node";
+    return text;
+  }
   for (int rank = 0; rank < config_.job.max_nodes; ++rank) {
     if (!roster_.is_held(rank)) missing.push_back(std::to_string(rank));
   }
