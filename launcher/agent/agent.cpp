@@ -341,9 +341,11 @@ class Agent {
     if (!signal) return "";
     const std::vector<int> ranks = processes_.ranks_without_handler(*signal);
     if (!ranks.empty()) {
+      const bool is_one = ranks.size() == 1;
       return JsonObject()
-          .text("error", describe_ranks(ranks) + (ranks.size() == 1 ? " does" : " do") + " not handle " +
-                             rendezvous::signal_name(*signal) + ", which would end it: it was not sent")
+          .text("error", describe_ranks(ranks) + (is_one ? " does" : " do") + " not handle " +
+                             rendezvous::signal_name(*signal) + ", which would end " + (is_one ? "it" : "them") +
+                             ": it was not sent")
           .str();
     }
     processes_.pass_on(*signal);

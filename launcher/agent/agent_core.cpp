@@ -700,7 +700,7 @@ void AgentCore::on(const SuccessorArrived& event) {
 }
 
 void AgentCore::on(const SuccessorsAwaited&) {
-  awaits_successors_ = !forgoes_successors_ && phase_ == Phase::Running;
+  awaits_successors_ = !forgoes_successors_ && phase_ == Phase::Running && !config_.job.survivors_stay;
   start_took_ = now_ - workers_started_;
 }
 

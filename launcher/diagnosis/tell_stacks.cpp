@@ -6,6 +6,7 @@
 #include "launcher/stacks/stack_json.hpp"
 #include "launcher/stacks/stack_report.hpp"
 #include "launcher/text/json_text.hpp"
+#include "launcher/text/ranges.hpp"
 #include "rendezvous/link/printable.hpp"
 
 namespace ddp::launcher {
@@ -28,7 +29,7 @@ void tell_hang(const Hang& hang, Log& log) {
   text += "\n  what each of them does:" + indented_stacks(hang.stacks);
   log.warning("hang", text, culprit.ranks.size() == 1 ? Log::Rank(culprit.ranks.front()) : Log::Rank(),
               JsonObject()
-                  .json("ranks", "[" + list_of_ranks(culprit.ranks) + "]")
+                  .json("ranks", "[" + comma_list(culprit.ranks) + "]")
                   .text("verdict", name_of(culprit.guilt))
                   .text("place", culprit.place)
                   .text("links", hang.links)

@@ -3,10 +3,12 @@
 
 #include <cstring>
 
+#include "rendezvous/base/length_bytes.hpp"
+
 namespace ddp::launcher {
 namespace {
 
-constexpr std::size_t kPrefix = 5;
+constexpr std::size_t kPrefix = 1 + rendezvous::kLengthBytes;
 
 bool is_known(char kind) { return kind != '\0' && std::strchr("HBbshoexfr", kind) != nullptr; }
 
@@ -20,7 +22,7 @@ std::size_t most_in(char kind) {
 
 std::string to_frame(FrameKind kind, std::string_view payload) {
   std::string frame(1, static_cast<char>(kind));
-  for (int shift = 24; shift >= 0; shift -= 8) frame += static_cast<char>((payload.size() >> shift) & 0xff);
+  rendezvous::append_length(frame, payload.size());
   return frame.append(payload);
 }
 
@@ -30,8 +32,7 @@ std::variant<NeedMore, Frame, Malformed> FrameReader::next() {
   if (!is_known(kind))
     return Malformed{"a frame of the unknown kind " + std::to_string(static_cast<unsigned char>(kind))};
   if (bytes_.size() < kPrefix) return NeedMore{};
-  std::size_t length = 0;
-  for (std::size_t i = 1; i < kPrefix; ++i) length = length << 8 | static_cast<unsigned char>(bytes_[i]);
+  const std::size_t length = rendezvous::length_at_begin(std::string_view(bytes_).substr(1));
   const std::size_t most = most_in(kind);
   if (length > most) {
     return Malformed{"a frame of " + std::to_string(length) + " bytes, where at most " + std::to_string(most) +

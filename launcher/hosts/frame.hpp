@@ -37,8 +37,8 @@ enum class FrameKind : char {
   Progress = 'p',
 };
 
-inline constexpr std::size_t kMostInHeader =
-    4 << 20;  // more than a kernel takes as arguments and environment; and a share
+// A header, or a share, may have more than a kernel takes as arguments and environment.
+inline constexpr std::size_t kMostInHeader = 4 << 20;
 inline constexpr std::size_t kMostInFrame = 256 << 10;  // for each other kind
 inline constexpr std::size_t kRelayedPrefix = 5;        // before what is relayed
 

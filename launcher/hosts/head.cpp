@@ -12,6 +12,7 @@
 
 #include "launcher/hosts/head_core.hpp"
 #include "launcher/hosts/host_console.hpp"
+#include "launcher/hosts/passed_variables.hpp"
 #include "launcher/hosts/tree/launch_agents.hpp"
 #include "launcher/hosts/tree/relayed.hpp"
 #include "launcher/process/limits.hpp"
@@ -97,7 +98,7 @@ class Head {
     if (frame.kind != FrameKind::Relayed) return on_frame_of(host, frame);
     try {
       const Relayed relayed = relayed_from(frame.payload);
-      if (relayed.host != host && core_.is_behind(relayed.host, host)) return on_frame_of(relayed.host, relayed.frame);
+      if (core_.is_behind(relayed.host, host)) return on_frame_of(relayed.host, relayed.frame);
       fail(host, "it speaks for a host that it has not started");
     } catch (const rendezvous::Error& error) {
       fail(host, std::string("it sends ") + error.what());

@@ -92,7 +92,7 @@ class HeadCore {
     return hosts_[host].state == State::Ended || hosts_[host].state == State::Lost;
   }
   bool is_from_here(std::size_t host) const { return tree_.is_from_here(host); }
-  // Whether `branch` has a link to this process through which `host` is reached.
+  // Whether `branch`, another host, has a link to this process through which `host` is reached.
   bool is_behind(std::size_t host, std::size_t branch) const { return tree_.is_behind(host, branch); }
 
  private:

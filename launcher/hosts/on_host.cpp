@@ -22,6 +22,7 @@
 #include "launcher/hosts/frame.hpp"
 #include "launcher/hosts/greeting.hpp"
 #include "launcher/hosts/on_host_core.hpp"
+#include "launcher/hosts/passed_variables.hpp"
 #include "launcher/hosts/tree/branch.hpp"
 #include "rendezvous/base/error.hpp"
 #include "rendezvous/base/pipe.hpp"
@@ -136,10 +137,7 @@ struct Child {
 };
 
 void enter(const JobHeader& header) {
-  for (const std::string& variable : header.variables) {
-    const auto equals = variable.find('=');
-    setenv(variable.substr(0, equals).c_str(), variable.c_str() + equals + 1, 1);
-  }
+  for (const std::string& variable : header.variables) set_variable(variable);
   if (chdir(header.folder.c_str()) == 0) {
     setenv("PWD", header.folder.c_str(), 1);
     return;

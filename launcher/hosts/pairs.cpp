@@ -2,6 +2,7 @@
 #include "launcher/hosts/pairs.hpp"
 
 #include "rendezvous/base/error.hpp"
+#include "rendezvous/base/length_bytes.hpp"
 #include "rendezvous/base/text.hpp"
 
 namespace ddp::launcher {
@@ -14,17 +15,16 @@ void PairWriter::add(std::string_view name, std::string_view value) {
 void PairWriter::add(std::string_view name, long value) { add(name, std::to_string(value)); }
 
 void PairWriter::append(std::string_view word) {
-  for (int shift = 24; shift >= 0; shift -= 8) text_ += static_cast<char>((word.size() >> shift) & 0xff);
+  rendezvous::append_length(text_, word.size());
   text_ += word;
 }
 
 void refuse_pairs(const std::string& what) { throw rendezvous::Error(rendezvous::ErrorCode::Corrupt, what); }
 
 std::string take_word(std::string_view& text) {
-  std::size_t length = 0;
-  if (text.size() < 4) refuse_pairs("a pair that is cut off");
-  for (int i = 0; i < 4; ++i) length = length << 8 | static_cast<unsigned char>(text[static_cast<std::size_t>(i)]);
-  text.remove_prefix(4);
+  if (text.size() < rendezvous::kLengthBytes) refuse_pairs("a pair that is cut off");
+  const std::size_t length = rendezvous::length_at_begin(text);
+  text.remove_prefix(rendezvous::kLengthBytes);
   if (length > text.size()) refuse_pairs("a word of " + std::to_string(length) + " bytes, of which not all are there");
   std::string word(text.substr(0, length));
   text.remove_prefix(length);

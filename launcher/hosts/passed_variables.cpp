@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "launcher/hosts/passed_variables.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cctype>
+#include <cstdlib>
 #include <iterator>
 #include <string_view>
 
@@ -54,6 +57,17 @@ bool is_name(std::string_view name) {
 }
 
 }  // namespace
+
+std::vector<std::string> own_environment() {
+  std::vector<std::string> variables;
+  for (char** entry = environ; *entry; ++entry) variables.emplace_back(*entry);
+  return variables;
+}
+
+void set_variable(const std::string& variable) {
+  const auto equals = variable.find('=');
+  setenv(variable.substr(0, equals).c_str(), variable.c_str() + equals + 1, 1);
+}
 
 std::vector<std::string> passed_variables(const std::vector<std::string>& environment,
                                           const std::vector<std::string>& wanted) {

@@ -1,11 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The variables of the head's environment that the job on each host gets.
+// The variables of the head's environment that the job on each host gets, from the head's process to the host's.
 #pragma once
 
 #include <string>
 #include <vector>
 
 namespace ddp::launcher {
+
+// Returns this process's environment, each variable as "NAME=value".
+std::vector<std::string> own_environment();
+
+// Sets a variable of this process, "NAME=value".
+void set_variable(const std::string& variable);
 
 // Returns "NAME=value" for each variable of `environment` ("NAME=value" too) that belongs to programs and libraries of
 // a job, and for those of `wanted`: "NAME" takes it from the environment, "NAME=value" sets it. Throws

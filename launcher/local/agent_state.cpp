@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "launcher/text/json_text.hpp"
+#include "launcher/text/ranges.hpp"
 #include "rendezvous/agent_client.hpp"
 
 namespace ddp::launcher {
@@ -69,13 +70,11 @@ WorkerView worker_view(const nlohmann::json& worker) {
 std::string gpus_json(const std::vector<GpuView>& gpus) {
   std::string list;
   for (const GpuView& gpu : gpus) {
-    std::string ranks;
-    for (const int rank : gpu.ranks) ranks += (ranks.empty() ? "" : ",") + std::to_string(rank);
     JsonObject json;
     json.number("index", gpu.index);
     json.number("use_percent", gpu.percent >= 0 ? std::optional<std::int64_t>(gpu.percent) : std::nullopt);
     json.number("memory_bytes", gpu.memory).number("memory_total_bytes", gpu.capacity);
-    list += (list.empty() ? "" : ",") + json.json("ranks", "[" + ranks + "]").str();
+    list += (list.empty() ? "" : ",") + json.json("ranks", "[" + comma_list(gpu.ranks) + "]").str();
   }
   return "[" + list + "]";
 }

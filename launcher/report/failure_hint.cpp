@@ -37,8 +37,8 @@ constexpr char kLostPeer[] =
     "it lost another rank, or never reached it: see the logs of that rank and its node; if both are well, check the "
     "network between them (NCCL_DEBUG=INFO; NCCL_SOCKET_IFNAME or GLOO_SOCKET_IFNAME choose the interface)";
 constexpr char kTooSlow[] =
-    "a rank did not take part in time: it is slow, stuck, or in another operation; the other ranks' logs tell which "
-    "one, and py-spy dump --pid or gdb -p shows where it is stuck";
+    "a rank did not take part in time: it is slow, stuck, or in another operation; what the others did is below, "
+    "if there was time to look; --hang-timeout names the rank and its line";
 constexpr char kNoCompiler[] = "a C++ compiler is needed at run time: install g++, or name one with CC and CXX";
 constexpr char kNoDriver[] =
     "no usable NVIDIA driver: nvidia-smi must work here; a container needs docker run --gpus all; the driver must be "
@@ -137,7 +137,7 @@ const Symptom kSymptoms[] = {
     {Where::AtTheEnd,
      {"the timer", " expired (torch.distributed.elastic.timer)"},
      "what it did in this scope took longer than the program allows: it is slow or stuck there, or waits for another "
-     "rank; py-spy dump --pid shows where, and a larger expires(after=...) gives it more time"},
+     "rank; --hang-timeout names the rank and its line, and a larger expires(after=...) gives it more time"},
     {Where::AtTheEnd,
      {"cannot execute ", "Exec format error"},
      "it was built for another kind of machine (file PROGRAM, uname -m), or is a script without a #! line"},

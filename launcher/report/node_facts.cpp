@@ -21,7 +21,7 @@ constexpr char kNotShown[] = "(not shown)";
 // Words in the names of variables with secrets. Some are parts of harmless names, too: better those than a secret.
 constexpr const char* kSecretWords[] = {"SECRET", "TOKEN",   "PASSW",  "PASSPHRASE", "CREDENTIAL", "APIKEY", "API_KEY",
                                         "AUTH",   "PRIVATE", "COOKIE", "SIGNATURE",  "_KEY",       "KEY_",   "SESSION",
-                                        "PWD_",   "_PWD",    "_PAT",   "CERT",       "SAS_",       "_DSN",   "WEBHOOK"};
+                                        "PWD_",   "_PWD",    "_PAT_",  "CERT",       "SAS_",       "_DSN",   "WEBHOOK"};
 
 // Hides who logs in where a value has URLs such as https://user:word@host/.
 std::string without_logins(std::string value) {
@@ -67,6 +67,7 @@ std::vector<std::string> command_of(const LaunchConfig& config) {
 bool is_secret_name(const std::string& name) {
   std::string upper = name;
   std::transform(upper.begin(), upper.end(), upper.begin(), [](unsigned char c) { return std::toupper(c); });
+  if (upper.ends_with("_PAT")) return true;  // a personal access token; not the beginning of LD_LIBRARY_PATH
   if (upper == "KEY" || upper == "PASS" || upper == "PWD") return upper != "PWD";  // PWD is the folder
   return std::any_of(std::begin(kSecretWords), std::end(kSecretWords),
                      [&upper](const char* word) { return upper.find(word) != std::string::npos; });

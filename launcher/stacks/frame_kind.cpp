@@ -9,8 +9,8 @@ namespace {
 bool contains(const std::string& text, const char* part) { return text.find(part) != std::string::npos; }
 
 bool is_of_libddp(const Frame& frame) {
-  return contains(frame.file, "/libddp.so") || frame.function.starts_with("ddp::") ||
-         frame.function.starts_with("ddp_");
+  return contains(frame.file, "/libddp.so") || contains(frame.source, "/include/ddp/") ||
+         frame.function.starts_with("ddp::") || frame.function.starts_with("ddp_");
 }
 
 // Its Python half, which need not be an installed package.

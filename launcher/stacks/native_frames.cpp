@@ -43,6 +43,7 @@ std::string short_name(const std::string& function) {
   }
   if (name.ends_with(" const")) name.resize(name.size() - 6);
   if (const std::size_t type = name.rfind(' '); type != std::string::npos) name.erase(0, type + 1);  // what it returns
+  if (name.starts_with("__GI_")) name.erase(0, 5);  // glibc's debug information has its own names
   return name.empty() ? function : name;
 }
 

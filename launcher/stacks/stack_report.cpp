@@ -34,17 +34,34 @@ std::string lines_of(const std::vector<Frame>& frames) {
   return text;
 }
 
+struct ShownFrames {
+  std::vector<Frame> stack;   // a line each
+  std::vector<Frame> called;  // by the innermost of these, all in one line
+};
+
+// Returns Python's frames and what they have called. Of a native thread that is in a distributed call, the frames from
+// that call on are the stack: how libddp waits inside it differs from rank to rank, and is no difference to the user.
+ShownFrames shown_frames(const ThreadStack& thread) {
+  if (!thread.python.empty()) return {thread.python, thread.native};
+  const std::vector<Frame>& native = thread.native;
+  const Frame* const call = distributed_call(thread);
+  const auto begin = native.begin() + (call != nullptr ? call - native.data() : 0);
+  auto end = std::find_if(begin, native.end(), [](const Frame& frame) { return frame.function == "main"; });
+  if (end != native.end()) ++end;  // what calls main() is equal in all programs
+  return {{begin, end}, {native.begin(), begin}};
+}
+
 std::string describe_thread(const ThreadStack& thread) {
-  std::string text = lines_of(thread.python);
-  if (thread.python.empty()) {
-    text = lines_of(thread.native);
-  } else if (!thread.native.empty()) {
+  const ShownFrames frames = shown_frames(thread);
+  std::string text = lines_of(frames.stack);
+  if (!frames.called.empty()) {
     text += "    which has called: ";
-    for (std::size_t i = std::min(thread.native.size(), kMostNative); i-- > 0;) {
-      const Frame& frame = thread.native[i];
+    for (std::size_t i = std::min(frames.called.size(), kMostNative); i-- > 0;) {
+      const Frame& frame = frames.called[i];
       text += (frame.function.empty() ? "? of " + base_name(frame.file) : frame.function) + (i > 0 ? " > " : "\n");
     }
   }
+  if (frames.stack.empty()) return text;  // the headline is what the kernel says
   return text + "    the kernel says: " + thread.kernel + "\n";
 }
 
@@ -52,7 +69,7 @@ std::string describe_thread(const ThreadStack& thread) {
 std::string lines_of_main_thread(const WorkerStacks& worker) {
   if (worker.threads.empty()) return worker.missing.front();
   const ThreadStack& main = worker.threads.front();
-  const std::vector<Frame>& frames = main.python.empty() ? main.native : main.python;
+  const std::vector<Frame> frames = shown_frames(main).stack;
   std::string text;
   for (const Frame& frame : frames) text += line_of(frame);
   return frames.empty() ? main.kernel : text;

@@ -142,7 +142,9 @@ void choose_tools(Taking& taking, const StackTools& tools, std::chrono::millisec
   taking.native = runs.size();
   runs.push_back({{tools.eu_stack, "-m", "-p", number}});
   const bool has_time = within >= kTimeForLines && !taking.parent;
-  if (!is_python && has_time) runs.back().command.insert(runs.back().command.begin() + 1, "-s");
+  if (is_python || !has_time) return;
+  // Without inlined functions (-i) the line of the caller would be one of a header, such as libddp's.
+  runs.back().command.insert(runs.back().command.begin() + 1, {"-s", "-i"});
 }
 
 }  // namespace

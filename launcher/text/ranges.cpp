@@ -19,6 +19,12 @@ std::string ranges(std::vector<int> numbers) {
   return text;
 }
 
+std::string comma_list(const std::vector<int>& numbers) {
+  std::string list;
+  for (const int number : numbers) list += (list.empty() ? "" : ",") + std::to_string(number);
+  return list;
+}
+
 std::string describe_ranks(const std::vector<int>& ranks) {
   return (ranks.size() == 1 ? "rank " : "ranks ") + ranges(ranks);
 }

@@ -584,6 +584,8 @@ void CoordinatorCore::gather() {
   if (!next_waiting_message_ && job.max_nodes > 1) next_waiting_message_ = now_ + kFirstWaitingMessage;
   // A member of the last round whose link is broken will be back in a moment, or lost.
   if (roster_.has_broken_link() && job_.round > 0) return;
+  // One that was quiet and died will be idle, or has others in the places of its dead.
+  if (roster_.members() > roster_.idle()) return;
   const bool own_is_there = own_is_ready();  // it may be the last to come
   if (own_is_there && roster_.ready() >= job.max_nodes) return open_round();
   const bool enough = own_is_there && elastic() && roster_.ready() >= job.min_nodes;  // mutant: enough

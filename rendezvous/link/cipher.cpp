@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "rendezvous/base/check.hpp"
+#include "rendezvous/base/length_bytes.hpp"
 #include "rendezvous/link/codec.hpp"
 
 namespace ddp::rendezvous {
@@ -21,7 +22,6 @@ static_assert(kSealBytes == crypto_secretstream_xchacha20poly1305_ABYTES);
 
 // Keeps what is derived here from being of any use in another protocol that has the same secret.
 constexpr std::string_view kPurpose = "ddprun agent link";
-constexpr std::size_t kFrameLengthBytes = 4;
 constexpr std::size_t kHeaderBytes = crypto_secretstream_xchacha20poly1305_HEADERBYTES;
 
 const unsigned char* bytes_of(std::string_view text) { return reinterpret_cast<const unsigned char*>(text.data()); }
@@ -33,12 +33,6 @@ Secret named(const Secret& base, std::string_view name) {
   const Secret result(value);
   sodium_memzero(value.data(), value.size());
   return result;
-}
-
-std::size_t frame_length(std::string_view frame) {
-  std::size_t length = 0;
-  for (std::size_t i = 0; i < kFrameLengthBytes; ++i) length = length << 8 | static_cast<unsigned char>(frame[i]);
-  return length;
 }
 
 }  // namespace
@@ -100,14 +94,14 @@ LinkCipher::LinkCipher(LinkCipher&&) noexcept = default;
 LinkCipher& LinkCipher::operator=(LinkCipher&&) noexcept = default;
 
 std::string LinkCipher::seal(std::string_view frame) {
-  DDP_CHECK(frame.size() >= kFrameLengthBytes && frame_length(frame) == frame.size() - kFrameLengthBytes, frame.size());
+  DDP_CHECK(frame.size() >= kLengthBytes && length_at_begin(frame) == frame.size() - kLengthBytes, frame.size());
   std::string bytes = std::exchange(state_->header, {});
-  bytes += frame.substr(0, kFrameLengthBytes);
+  bytes += frame.substr(0, kLengthBytes);
   const std::size_t begin = bytes.size();
-  bytes.resize(begin + frame.size() - kFrameLengthBytes + kSealBytes);
-  crypto_secretstream_xchacha20poly1305_push(
-      &state_->out, bytes_of(bytes) + begin, nullptr, bytes_of(frame.substr(kFrameLengthBytes)),
-      frame.size() - kFrameLengthBytes, bytes_of(frame), kFrameLengthBytes, /*tag=*/0);
+  bytes.resize(begin + frame.size() - kLengthBytes + kSealBytes);
+  crypto_secretstream_xchacha20poly1305_push(&state_->out, bytes_of(bytes) + begin, nullptr,
+                                             bytes_of(frame.substr(kLengthBytes)), frame.size() - kLengthBytes,
+                                             bytes_of(frame), kLengthBytes, /*tag=*/0);
   return bytes;
 }
 
@@ -121,22 +115,22 @@ bool LinkCipher::open(std::string_view bytes, std::string& frames) {
     state_->has_header = true;
     rest.remove_prefix(kHeaderBytes);
   }
-  while (rest.size() >= kFrameLengthBytes) {
-    const std::size_t length = frame_length(rest);
+  while (rest.size() >= kLengthBytes) {
+    const std::size_t length = length_at_begin(rest);
     if (length > kMaxFrameBytes) return false;  // no ddprun seals such a frame
     const std::size_t sealed = length + kSealBytes;
-    if (rest.size() < kFrameLengthBytes + sealed) break;
-    frames += rest.substr(0, kFrameLengthBytes);
+    if (rest.size() < kLengthBytes + sealed) break;
+    frames += rest.substr(0, kLengthBytes);
     const std::size_t begin = frames.size();
     frames.resize(begin + length);
     unsigned char tag = 0;
     if (crypto_secretstream_xchacha20poly1305_pull(&state_->in, bytes_of(frames) + begin, nullptr, &tag,
-                                                   bytes_of(rest.substr(kFrameLengthBytes)), sealed, bytes_of(rest),
-                                                   kFrameLengthBytes) != 0) {
-      frames.resize(begin - kFrameLengthBytes);
+                                                   bytes_of(rest.substr(kLengthBytes)), sealed, bytes_of(rest),
+                                                   kLengthBytes) != 0) {
+      frames.resize(begin - kLengthBytes);
       return false;
     }
-    rest.remove_prefix(kFrameLengthBytes + sealed);
+    rest.remove_prefix(kLengthBytes + sealed);
   }
   received.erase(0, received.size() - rest.size());
   if (received.empty() && received.capacity() > kKeptBytes) received.shrink_to_fit();  // as in FrameDecoder

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "rendezvous/link/codec.hpp"
+#include "rendezvous/base/length_bytes.hpp"
 
 #include <nlohmann/json.hpp>
 
@@ -25,17 +26,15 @@ constexpr char kAgentState[] = "agent_state";
 constexpr char kDirective[] = "directive";
 constexpr char kLookRequest[] = "look_request", kLookAnswer[] = "look_answer", kLookEnd[] = "look_end";
 constexpr char kClockReading[] = "clock_reading";
-constexpr std::size_t kLengthBytes = 4;
 constexpr std::size_t kMaxTypeBytes = 32, kMaxWhyBytes = 200;  // quoted at most in a log line
 
 std::string frame(json message, const char* type) {
   message["type"] = type;
   // Workers write what they like to stderr; dump() would throw on bytes that are not UTF-8.
   const std::string body = message.dump(-1, ' ', false, json::error_handler_t::replace);
-  const auto length = static_cast<std::uint32_t>(body.size());
   std::string bytes;
   bytes.reserve(kLengthBytes + body.size());
-  for (int shift = 24; shift >= 0; shift -= 8) bytes.push_back(static_cast<char>((length >> shift) & 0xff));
+  append_length(bytes, body.size());
   return bytes + body;
 }
 
@@ -121,8 +120,7 @@ std::string encode(const Heartbeat&) { return std::string(kLengthBytes, '\0'); }
 
 DecodedFrame FrameDecoder::next() {
   if (buffer_.size() < kLengthBytes) return NeedMoreBytes{};
-  std::size_t length = 0;
-  for (std::size_t i = 0; i < kLengthBytes; ++i) length = length << 8 | static_cast<unsigned char>(buffer_[i]);
+  const std::size_t length = length_at_begin(buffer_);
   if (length > kMaxFrameBytes) return MalformedFrame{"a frame of " + std::to_string(length) + " bytes"};
   if (buffer_.size() < kLengthBytes + length) return NeedMoreBytes{};
   DecodedFrame message = Heartbeat{};

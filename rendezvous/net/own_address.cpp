@@ -65,6 +65,14 @@ Addresses resolve(const std::string& host) {
   return {found, &::freeaddrinfo};
 }
 
+// Returns the first of these addresses that can be bound here; empty if none can.
+std::string own_among(const Addresses& found) {
+  for (const addrinfo* entry = found.get(); entry != nullptr; entry = entry->ai_next) {
+    if (is_own(*entry)) return numeric_address(entry->ai_addr);
+  }
+  return "";
+}
+
 }  // namespace
 
 std::vector<std::string> own_addresses() {
@@ -98,15 +106,7 @@ std::string address_towards(const std::string& numeric) {
   return local_address(socket.get());
 }
 
-std::string own_address_of(const std::string& host) {
-  const Addresses found = resolve(host);
-  for (const addrinfo* entry = found.get(); entry != nullptr; entry = entry->ai_next) {
-    if (is_own(*entry)) return numeric_address(entry->ai_addr);
-  }
-  return "";
-}
-
-bool can_be_resolved(const std::string& host) { return resolve(host) != nullptr; }
+std::string own_address_of(const std::string& host) { return own_among(resolve(host)); }
 
 std::vector<std::string> addresses_for(const std::string& host, const std::string& local_address) {
   const std::vector<std::string> all = {"0.0.0.0", "::"};
@@ -139,9 +139,16 @@ std::vector<std::string> addresses_for(const std::string& host, const std::strin
   return is_complete ? meant : all;
 }
 
+HostIs whose_host(const std::string& host, const std::string& local_address) {
+  if (host.empty()) return HostIs::Unresolved;
+  if (host == local_address || is_own_name(host)) return HostIs::Own;
+  const Addresses found = resolve(host);
+  if (!found) return HostIs::Unresolved;
+  return own_among(found).empty() ? HostIs::Other : HostIs::Own;
+}
+
 bool is_own_host(const std::string& host, const std::string& local_address) {
-  if (host.empty()) return false;
-  return host == local_address || is_own_name(host) || !own_address_of(host).empty();
+  return whose_host(host, local_address) == HostIs::Own;
 }
 
 }  // namespace ddp::rendezvous

@@ -24,12 +24,14 @@ std::string own_address_of(const std::string& host);
 // may block.
 std::vector<std::string> addresses_for(const std::string& host, const std::string& local_address);
 
-// Returns whether a name leads to any address, or is a numeric one. Resolving may block.
-bool can_be_resolved(const std::string& host);
+// Which machine an endpoint's host means: this one, another, or none, since the name cannot be resolved.
+enum class HostIs { Own, Other, Unresolved };
 
-// Returns whether an endpoint's host means this machine. It does if it is local_address (as the user gave it; may be
-// empty), "localhost", this machine's name, full or short, or a name or number of an address that can be bound here. A
-// name that cannot be resolved does not. Resolving may block, so call it before there is any event loop.
+// Returns which machine a host means. It is this one for local_address (as the user gave it; may be empty),
+// "localhost", this machine's name, full or short, and a name or number of an address that can be bound here. Resolving
+// may block, so call it before there is any event loop.
+HostIs whose_host(const std::string& host, const std::string& local_address);
+// Returns whether it is this one.
 bool is_own_host(const std::string& host, const std::string& local_address);
 
 }  // namespace ddp::rendezvous

@@ -19,7 +19,10 @@ namespace {
 
 void check_any(const std::string& bytes) {
   const auto read = read_journal(bytes);
-  if (const auto* corrupt = std::get_if<CorruptJournal>(&read)) return DDP_CHECK(!corrupt->why.empty());
+  if (const auto* corrupt = std::get_if<CorruptJournal>(&read)) {
+    DDP_CHECK(!corrupt->why.empty());
+    return;
+  }
   const auto& text = std::get<JournalText>(read);
   DDP_CHECK(text.whole <= bytes.size(), text.whole, bytes.size());
   DDP_CHECK(!text.content || !text.epoch.empty());

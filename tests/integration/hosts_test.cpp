@@ -281,7 +281,7 @@ TEST_CASE("hosts: above 33 hosts some start the others, and all is as with few",
   if (program) CHECK(run(command({"--hosts=a"}, {"exit=0"}), options).code == 0);  // which puts it there
   const Words more = {"--hosts=" + many_hosts(hosts), "--event-log-file=" + (folder / "events")};
   const auto began = std::chrono::system_clock::now();
-  Process head(command(more, {"meet", "note=USR2", "ready", "until=USR2", "2:exit=7", "wait"}), options);
+  Process head(command(more, {"meet", "note=USR2", "note=USR1", "ready", "until=USR1", "2:exit=7", "wait"}), options);
   head.wait_for("ready", hosts);
   CHECK(agents_of(head).size() == 33);
   if (number) {
@@ -295,6 +295,8 @@ TEST_CASE("hosts: above 33 hosts some start the others, and all is as with few",
               << agents_of(head).size() << " connections\n";
   }
   head.signal(SIGUSR2);
+  head.wait_for("got SIGUSR2", hosts);  // one that fails before has the others stopped
+  head.signal(SIGUSR1);
   const Result result = head.wait();
   CAPTURE(result.out, result.err);
   CHECK(result.code == 7);

@@ -32,7 +32,11 @@ void end(Process& job) {
 TEST_CASE("look: ps JOB shows a job with what its workers use", "[apps][integration]") {
   Process job(ddprun({"--nproc-per-node=2", "--rdzv-id=seen", "--max-restarts=3"}, kWaits));
   job.wait_for("up", 2);
-  const json state = json::parse(run(ddprun_raw({"ps", pid_of(job), "--json"})).out);
+  json state;
+  wait_until([&] {  // it has said so, and sleeps in a moment
+    state = json::parse(run(ddprun_raw({"ps", pid_of(job), "--json"})).out);
+    return state.at("nodes").at(0).at("workers").at(1).at("state") == "sleeps";
+  });
   CHECK(state.at("job") == "seen");
   CHECK(state.at("phase") == "running");
   CHECK(state.at("max_restarts") == 3);
@@ -45,7 +49,6 @@ TEST_CASE("look: ps JOB shows a job with what its workers use", "[apps][integrat
   REQUIRE(node.at("workers").size() == 2);
   CHECK(node.at("workers")[1].at("rank") == 1);
   CHECK(node.at("workers")[1].at("rss_bytes") > 0);
-  CHECK(node.at("workers")[1].at("state") == "sleeps");
   const Result page = run(ddprun_raw({"ps", pid_of(job)}));
   CHECK(page.code == 0);
   CHECK_THAT(page.out, Contains("job seen") && Contains("2 workers on 1 node") && Contains("coordinator"));
@@ -235,8 +238,9 @@ TEST_CASE("look: stop --save sends nothing to workers that the signal would kill
   CHECK(stop.code == 1);
   CHECK_THAT(stop.err, Contains("rank 0 does not handle SIGUSR2, which would end it: it was not sent"));
   const Result wrong = run(ddprun_raw({"stop", pid_of(job), "--save", "SIGKILL"}));
-  CHECK(wrong.code == 1);
-  CHECK_THAT(wrong.err, Contains("nothing can be asked of a job by this name"));
+  CHECK(wrong.code == 2);
+  CHECK_THAT(wrong.err, Contains("--save SIGKILL: give a signal that a program can handle"));
+  CHECK_THAT(run(ddprun_raw({"stop", pid_of(job), "--within=5s"})).err, Contains("--within is the time for --save"));
   CHECK(children_of(agent_of(job)).size() == 2);
   end(job);
 }
@@ -244,7 +248,14 @@ TEST_CASE("look: stop --save sends nothing to workers that the signal would kill
 TEST_CASE("look: command words are words of ddprun only at the very first place", "[apps][integration]") {
   for (const std::string word : {"ps", "top", "stacks", "logs", "stop", "chaos"}) {
     CAPTURE(word);
-    CHECK(run(ddprun_raw({word, "--no-such-option"})).code == 2);
+    const Result wrong = run(ddprun_raw({word, "--no-such-option"}));
+    CHECK(wrong.code == 2);
+    CHECK(wrong.err.starts_with("ddprun " + word + ": there is no option --no-such-option (ddprun " + word + " [JOB]"));
+    CHECK_THAT(wrong.err, !Contains("usage: ddprun [options]"));
+    CHECK_THAT(run(ddprun_raw({word, ""})).err, Contains("JOB is an empty word"));
+    const Result help = run(ddprun_raw({word, "--help"}));
+    CHECK(help.code == 0);
+    CHECK(help.out.starts_with("usage: ddprun " + word + " [JOB]"));
     const TemporaryFolder folder;
     REQUIRE(symlink(FAKE_WORKER_BINARY, (folder / word).c_str()) == 0);
     const Result as_file = run({"env", "-C", folder.path(), DDPRUN_BINARY, word, "say=a worker"});

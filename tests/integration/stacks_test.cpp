@@ -50,7 +50,7 @@ TEST_CASE("stacks: where the system lets nobody trace, there are the states of t
   const Result shown = run(ddprun_raw({"stacks", std::to_string(job.pid())}));
   CAPTURE(shown.out, shown.err);
   CHECK(shown.code == 0);
-  CHECK_THAT(shown.out, Contains("ranks 0-1: ") && Contains("the kernel says: asleep"));
+  CHECK_THAT(shown.out, Contains("ranks 0-1: asleep in "));
   if (shown.out.find("no eu-stack") == std::string::npos) CHECK_THAT(shown.out, Contains("Operation not permitted"));
   end(job);
 }

@@ -5,6 +5,13 @@
 #include "rendezvous/base/text.hpp"
 
 namespace ddp::apps {
+namespace {
+
+constexpr char kAboutJob[] =
+    "JOB is a job's id as `ddprun ps` lists it, the beginning of the id, or its PID.\n"
+    "It may be left out where there is one job. `ddprun --help` says more.\n";
+
+}  // namespace
 
 using rendezvous::parse_duration;
 using rendezvous::parse_number;
@@ -14,12 +21,16 @@ CommandArguments::CommandArguments(const CommandSyntax& syntax, const std::vecto
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     const std::string& word = arguments[i];
     if (word.empty() || word[0] != '-' || word == "-") {
-      if (word.empty() || !job_.empty()) refuse("\"" + word + "\" is too much");
+      if (word.empty()) refuse("JOB is an empty word; leave it out to mean the only job");
+      if (!job_.empty()) refuse("\"" + word + "\" is too much");
       job_ = word;
       continue;
     }
     const std::size_t equals = word.find('=');
     const std::string name = word.substr(0, equals);
+    if (word == "-h" || word == "--help") {
+      throw HelpAsked("usage: " + syntax_.usage + "\n" + syntax_.about + "\n" + kAboutJob);
+    }
     if (syntax_.flags.contains(name)) {
       if (equals != std::string::npos) refuse(name + " takes no value");
       given_[name];

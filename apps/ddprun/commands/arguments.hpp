@@ -8,6 +8,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -17,13 +18,20 @@ namespace ddp::apps {
 struct CommandSyntax {
   std::string name;                  // "stacks"
   std::string usage;                 // "ddprun stacks [JOB] [--json]", shown with what is wrong
+  std::string about;                 // a sentence, for --help
   std::set<std::string> flags = {};  // options without a value, "--json"
   std::set<std::string> values = {};
 };
 
+// Thrown for --help. what() is the text to print.
+class HelpAsked : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
 class CommandArguments {
  public:
-  // Throws SyntaxError, which says what is wrong and shows the usage.
+  // Throws SyntaxError, which says what is wrong and shows the usage, and HelpAsked.
   CommandArguments(const CommandSyntax& syntax, const std::vector<std::string>& arguments);
 
   const std::string& job() const { return job_; }  // empty: none was given

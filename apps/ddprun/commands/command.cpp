@@ -3,6 +3,9 @@
 
 #include <unistd.h>
 
+#include <cstdio>
+
+#include "apps/ddprun/commands/arguments.hpp"
 #include "apps/ddprun/commands/change/chaos.hpp"
 #include "apps/ddprun/commands/change/stop.hpp"
 #include "apps/ddprun/commands/show/logs.hpp"
@@ -10,20 +13,38 @@
 #include "apps/ddprun/commands/show/report.hpp"
 #include "apps/ddprun/commands/show/stacks.hpp"
 #include "apps/ddprun/commands/show/top.hpp"
+#include "apps/ddprun/options/usage_error.hpp"
 
 namespace ddp::apps {
 
+namespace {
+
+constexpr int kWrongUsage = 2;
+
+std::optional<int> run(const std::string& word, const std::vector<std::string>& rest) {
+  if (word == "ps") return list_jobs(rest);
+  if (word == "top") return show_top(rest);
+  if (word == "stacks") return show_stacks(rest);
+  if (word == "logs") return show_logs(rest);
+  if (word == "report") return print_report(rest);
+  if (word == "stop") return stop_job(rest);
+  if (word == "chaos") return cause_chaos(rest);
+  return std::nullopt;
+}
+
+}  // namespace
+
 std::optional<int> run_command(const std::vector<std::string>& arguments) {
   if (arguments.empty() || access(arguments[0].c_str(), F_OK) == 0) return std::nullopt;
-  const std::vector<std::string> rest(arguments.begin() + 1, arguments.end());
-  if (arguments[0] == "ps") return list_jobs(rest);
-  if (arguments[0] == "top") return show_top(rest);
-  if (arguments[0] == "stacks") return show_stacks(rest);
-  if (arguments[0] == "logs") return show_logs(rest);
-  if (arguments[0] == "report") return print_report(rest);
-  if (arguments[0] == "stop") return stop_job(rest);
-  if (arguments[0] == "chaos") return cause_chaos(rest);
-  return std::nullopt;
+  try {
+    return run(arguments[0], {arguments.begin() + 1, arguments.end()});
+  } catch (const HelpAsked& help) {
+    fputs(help.what(), stdout);
+    return 0;
+  } catch (const UsageError& error) {  // it names the command's own usage; ddprun's would mislead
+    fprintf(stderr, "ddprun %s\n", error.what());
+    return kWrongUsage;
+  }
 }
 
 }  // namespace ddp::apps

@@ -10,7 +10,7 @@
 
 namespace ddp::apps {
 
-// Runs the command, if the arguments are one, and returns its exit code. Throws SyntaxError and UsageError.
+// Runs the command, if the arguments are one, and returns its exit code.
 std::optional<int> run_command(const std::vector<std::string>& arguments);
 
 }  // namespace ddp::apps

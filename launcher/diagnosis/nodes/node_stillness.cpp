@@ -4,15 +4,10 @@
 #include <sstream>
 
 #include "launcher/text/json_text.hpp"
+#include "launcher/text/ranges.hpp"
 #include "rendezvous/base/text.hpp"
 
 namespace ddp::launcher {
-
-std::string list_of_ranks(const std::vector<int>& ranks) {
-  std::string list;
-  for (const int rank : ranks) list += (list.empty() ? "" : ",") + std::to_string(rank);
-  return list;
-}
 
 std::optional<std::vector<int>> ranks_in(const std::string& list) {
   std::vector<int> ranks;
@@ -29,7 +24,7 @@ std::string to_json(const NodeStillness& stillness) {
   JsonObject json;
   json.number("watched", stillness.is_watched ? 1 : 0).number("still", stillness.is_still ? 1 : 0);
   json.number("shows_steps", stillness.shows_steps ? 1 : 0).number("milliseconds", stillness.since.count());
-  json.text("ended", list_of_ranks(stillness.ended));
+  json.text("ended", comma_list(stillness.ended));
   if (stillness.link) {
     json.number("round_trip_us", stillness.link->microseconds).number("round_trips", stillness.link->round_trips);
   }

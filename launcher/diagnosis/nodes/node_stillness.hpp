@@ -32,8 +32,7 @@ std::string to_json(const NodeStillness& stillness);
 // Returns what to_json() wrote; nothing if the text is something else.
 std::optional<NodeStillness> stillness_from_json(std::string_view json);
 
-// Return "4,5" and what it stands for; nothing if the text is something else.
-std::string list_of_ranks(const std::vector<int>& ranks);
+// Returns the ranks of a comma_list() of them; nothing if the text is something else.
 std::optional<std::vector<int>> ranks_in(const std::string& list);
 
 }  // namespace ddp::launcher

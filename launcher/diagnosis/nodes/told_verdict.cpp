@@ -2,6 +2,7 @@
 #include "launcher/diagnosis/nodes/told_verdict.hpp"
 
 #include "launcher/text/json_text.hpp"
+#include "launcher/text/ranges.hpp"
 #include "rendezvous/link/printable.hpp"
 
 namespace ddp::launcher {
@@ -18,7 +19,7 @@ std::string verdict_json(const Hang& hang, const std::string& judge) {
       .text("words", hang.culprit.words.substr(0, kMostWords))
       .text("place", hang.culprit.place)
       .text("verdict", name_of(hang.culprit.guilt))
-      .text("ranks", list_of_ranks(hang.culprit.ranks))
+      .text("ranks", comma_list(hang.culprit.ranks))
       .text("links", hang.links)
       .str();
 }
@@ -46,7 +47,7 @@ void tell_verdict(const ToldVerdict& verdict, Log& log) {
                            "\n  what each rank does is in the log of node " + verdict.judge;
   log.warning("hang", text, rank,
               JsonObject()
-                  .json("ranks", "[" + list_of_ranks(verdict.ranks) + "]")
+                  .json("ranks", "[" + comma_list(verdict.ranks) + "]")
                   .text("verdict", verdict.guilt)
                   .text("place", verdict.place)
                   .text("links", verdict.links));

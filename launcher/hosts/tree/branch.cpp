@@ -3,9 +3,9 @@
 
 #include <algorithm>
 #include <csignal>
-#include <cstdlib>
 #include <variant>
 
+#include "launcher/hosts/passed_variables.hpp"
 #include "launcher/hosts/tree/relayed.hpp"
 #include "rendezvous/base/error.hpp"
 #include "rendezvous/base/text.hpp"
@@ -20,10 +20,7 @@ constexpr std::chrono::seconds kProgressEvery{1};
 void Branch::take_share(std::string_view payload) {
   if (agents_) throw rendezvous::Error(rendezvous::ErrorCode::Corrupt, "a second share of hosts");
   share_ = share_from(payload);
-  for (const std::string& variable : share_.variables) {
-    const auto equals = variable.find('=');
-    setenv(variable.substr(0, equals).c_str(), variable.c_str() + equals + 1, 1);
-  }
+  for (const std::string& variable : share_.variables) set_variable(variable);
   agents_ = std::make_unique<LaunchAgents>(
       LaunchAgents::Settings{.words = share_.agent, .environment = own_environment()},
       LaunchAgents::Events{
@@ -112,9 +109,7 @@ void Branch::on_frame(std::size_t host, const Frame& frame) {
 void Branch::on_relayed(std::size_t host, const std::string& payload) {
   try {
     const Relayed relayed = relayed_from(payload);
-    if (!core_.is_behind(relayed.host, host) || relayed.host == host) {
-      return refuse(host, "it speaks for a host that it has not started");
-    }
+    if (!core_.is_behind(relayed.host, host)) return refuse(host, "it speaks for a host that it has not started");
     if (relayed.frame.kind == FrameKind::Ended && !core_.has_header(host)) {
       return carry_out(core_.unreached(relayed.host, relayed.frame.payload));
     }

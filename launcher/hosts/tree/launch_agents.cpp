@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <set>
 #include <utility>
 
 #include "launcher/config/program.hpp"
@@ -11,12 +12,6 @@
 #include "launcher/process/spawner.hpp"
 
 namespace ddp::launcher {
-
-std::vector<std::string> own_environment() {
-  std::vector<std::string> variables;
-  for (char** entry = environ; *entry; ++entry) variables.emplace_back(*entry);
-  return variables;
-}
 
 LaunchAgents::LaunchAgents(Settings settings, Events events)
     : settings_(std::move(settings)), events_(std::move(events)), line_(launch_line(own_build())) {}
@@ -107,9 +102,9 @@ void LaunchAgents::watch(std::vector<pollfd>& events, bool may_take) const {
 }
 
 void LaunchAgents::handle(const std::vector<pollfd>& events) {
-  std::map<int, const pollfd*> ready;
+  std::set<int> ready;
   for (const pollfd& event : events) {
-    if (event.fd >= 0 && event.revents != 0) ready[event.fd] = &event;
+    if (event.fd >= 0 && event.revents != 0) ready.insert(event.fd);
   }
   if (ready.empty()) return;
   // What is read may have others started, which are not among the events.

@@ -72,6 +72,4 @@ class LaunchAgents {
   std::map<std::size_t, Link> links_;
 };
 
-std::vector<std::string> own_environment();
-
 }  // namespace ddp::launcher

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "rendezvous/base/error.hpp"
+#include "rendezvous/base/length_bytes.hpp"
 
 namespace ddp::launcher {
 namespace {
@@ -19,7 +20,7 @@ bool may_be_relayed(FrameKind kind) { return is_one_of(static_cast<char>(kind), 
 
 std::string to_relayed(std::size_t host, FrameKind kind, std::string_view payload) {
   std::string text;
-  for (int shift = 24; shift >= 0; shift -= 8) text += static_cast<char>((host >> shift) & 0xff);
+  rendezvous::append_length(text, host);
   text += static_cast<char>(kind);
   return text.append(payload);
 }
@@ -29,9 +30,7 @@ Relayed relayed_from(std::string_view text) {
   if (!is_one_of(kind, kOfHosts) && !is_one_of(kind, kAboutHosts)) {
     throw rendezvous::Error(rendezvous::ErrorCode::Corrupt, "a frame of another host that no host sends");
   }
-  std::size_t host = 0;
-  for (std::size_t i = 0; i < kRelayedPrefix - 1; ++i) host = host << 8 | static_cast<unsigned char>(text[i]);
-  return {host, {static_cast<FrameKind>(kind), std::string(text.substr(kRelayedPrefix))}};
+  return {rendezvous::length_at_begin(text), {static_cast<FrameKind>(kind), std::string(text.substr(kRelayedPrefix))}};
 }
 
 }  // namespace ddp::launcher

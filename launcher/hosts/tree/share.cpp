@@ -4,6 +4,7 @@
 #include <set>
 
 #include "launcher/hosts/pairs.hpp"
+#include "launcher/text/ranges.hpp"
 
 namespace ddp::launcher {
 namespace {
@@ -33,12 +34,6 @@ void check(const Share& share) {
     if (!ranks.insert(one.rank).second) refuse_pairs("two hosts of one node rank");
   }
   if (share.agent.empty() || share.hosts.empty()) refuse_pairs("no launch agent or no hosts");
-}
-
-std::string list_of(const std::vector<int>& slots) {
-  std::string list;
-  for (const int slot : slots) list += (list.empty() ? "" : ",") + std::to_string(slot);
-  return list;
 }
 
 }  // namespace
@@ -82,7 +77,7 @@ Share share_from(std::string_view text) {
 JobHeader header_for(JobHeader header, const RankedHost& host) {
   header.place.node_rank = static_cast<int>(host.rank);
   header.place.workers = host.host.slots;
-  header.place.gpus = list_of(host.host.chosen_slots);
+  header.place.gpus = comma_list(host.host.chosen_slots);
   return header;
 }
 

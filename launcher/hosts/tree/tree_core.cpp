@@ -40,11 +40,17 @@ void TreeCore::progressed(std::size_t host, Time now) {
   if (is_from_here(host)) hosts_.at(host).last_progress = now;
 }
 
+// Returns when a host that is not ready has made no progress for too long; nothing if it is not awaited here.
+std::optional<TreeCore::Time> TreeCore::awaited_until(std::size_t host, const OfHost& one) {
+  if (one.branch != host || one.is_ready || !one.last_progress) return std::nullopt;
+  return *one.last_progress + kReachWithin;
+}
+
 Hosts TreeCore::overdue(Time now) const {
   Hosts overdue;
   for (const auto& [host, one] : hosts_) {
-    if (one.branch != host || one.is_ready || !one.last_progress) continue;
-    if (now >= *one.last_progress + kReachWithin) overdue.push_back(host);
+    const auto until = awaited_until(host, one);
+    if (until && now >= *until) overdue.push_back(host);
   }
   return overdue;
 }
@@ -52,8 +58,8 @@ Hosts TreeCore::overdue(Time now) const {
 std::optional<TreeCore::Time> TreeCore::due() const {
   std::optional<Time> soonest;
   for (const auto& [host, one] : hosts_) {
-    if (one.branch != host || one.is_ready || !one.last_progress) continue;
-    soonest = std::min(soonest.value_or(Time::max()), *one.last_progress + kReachWithin);
+    const auto until = awaited_until(host, one);
+    if (until) soonest = std::min(soonest.value_or(Time::max()), *until);
   }
   return soonest;
 }
@@ -104,7 +110,10 @@ TreeCore::Actions TreeCore::unreached(std::size_t host, const std::string& how) 
   return {StartsAgain{host, how}, StartHosts{{host}}};
 }
 
-bool TreeCore::is_from_here(std::size_t host) const { return is_behind(host, host); }
+bool TreeCore::is_from_here(std::size_t host) const {
+  const auto known = hosts_.find(host);
+  return known != hosts_.end() && known->second.branch == host;
+}
 
 bool TreeCore::has_header(std::size_t host) const {
   const auto known = hosts_.find(host);
@@ -117,7 +126,7 @@ bool TreeCore::may_get_header(std::size_t host) const {
 
 bool TreeCore::is_behind(std::size_t host, std::size_t branch) const {
   const auto known = hosts_.find(host);
-  return known != hosts_.end() && known->second.branch == branch;
+  return known != hosts_.end() && known->second.branch == branch && host != branch;
 }
 
 std::size_t TreeCore::branch_of(std::size_t host) const {

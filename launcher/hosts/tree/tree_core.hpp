@@ -82,7 +82,7 @@ class TreeCore {
   bool is_from_here(std::size_t host) const;
   bool has_header(std::size_t host) const;
   bool may_get_header(std::size_t host) const;  // it was started from here, is ready, and has none
-  // Whether `branch` is the host started from here through which `host` is reached.
+  // Whether `branch` is another host, started from here, through which `host` is reached.
   bool is_behind(std::size_t host, std::size_t branch) const;
   // Returns the host through which this one is reached: itself if it was started from here.
   std::size_t branch_of(std::size_t host) const;
@@ -97,6 +97,7 @@ class TreeCore {
     bool was_started_again = false;
   };
 
+  static std::optional<Time> awaited_until(std::size_t host, const OfHost& one);
   void put_behind(const std::vector<std::size_t>& share);
 
   std::map<std::size_t, OfHost> hosts_;

@@ -327,3 +327,13 @@ TEST_CASE("agent survivors: the next round waits for one that begins to die whil
   REQUIRE(node.find<StartMissing>());
   CHECK(node.find<StartMissing>()->local_ranks == std::vector<int>{2});
 }
+
+TEST_CASE("agent survivors: no worker is succeeded alone where others stay", "[launcher][unit]") {
+  Node node;
+  node.step(SuccessorsAwaited{});
+  WorkerExited killed{1, {.signal = SIGKILL}, WallTime(milliseconds(1)), "", {}};
+  killed.may_be_succeeded = true;
+  node.step(killed);
+  CHECK_FALSE(node.find<StartSuccessor>());
+  CHECK(node.core.state().failures.size() == 1);
+}

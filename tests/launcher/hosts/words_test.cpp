@@ -182,7 +182,7 @@ TEST_CASE("passed variables: those of libraries, those that are asked for, and n
   CHECK_THAT(refusal([&] { passed_variables(here, {"a b=c"}); }), Contains("give NAME or NAME=VALUE"));
 }
 
-TEST_CASE("share: what a host is told to start arrives as it was said", "[launcher][unit]") {
+TEST_CASE("share: a host reads the hosts that it is to start as the head has written them", "[launcher][unit]") {
   const Share said{.agent = {"ssh", "-J", "a b"},
                    .variables = {"PATH=/x"},
                    .hosts = {{7, {.name = "gpu07", .user = "me", .port = 2222, .slots = 2, .chosen_slots = {0, 2}}},

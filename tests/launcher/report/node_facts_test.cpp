@@ -11,13 +11,14 @@ using namespace ddp::launcher;
 
 TEST_CASE("node facts: secrets are known by the names of their variables", "[launcher][unit]") {
   for (const char* name : {"HF_TOKEN", "WANDB_API_KEY", "AWS_SECRET_ACCESS_KEY", "db_password", "GITHUB_PAT",
-                           "AZURE_CLIENT_SECRET", "SSH_PRIVATE", "OPENAI_APIKEY", "MY_CREDENTIALS", "PGPASSWORD",
-                           "HTTP_AUTHORIZATION", "KEY", "SLACK_WEBHOOK", "SENTRY_DSN"}) {
+                           "GITHUB_PAT_OF_ME", "AZURE_CLIENT_SECRET", "SSH_PRIVATE", "OPENAI_APIKEY", "MY_CREDENTIALS",
+                           "PGPASSWORD", "HTTP_AUTHORIZATION", "KEY", "SLACK_WEBHOOK", "SENTRY_DSN"}) {
     CAPTURE(name);
     CHECK(is_secret_name(name));
     CHECK(shown_variable(std::string(name) + "=hunter2") == std::string(name) + "=(not shown)");
   }
-  for (const char* name : {"HOME", "PATH", "PWD", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "NCCL_DEBUG", "TERM"}) {
+  for (const char* name : {"HOME", "PATH", "PWD", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "NCCL_DEBUG", "TERM",
+                           "LD_LIBRARY_PATH", "GLOO_PATH"}) {
     CAPTURE(name);
     CHECK(shown_variable(std::string(name) + "=x") == std::string(name) + "=x");
   }

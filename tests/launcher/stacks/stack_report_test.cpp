@@ -43,6 +43,31 @@ TEST_CASE("stack report: of native programs, the innermost function that has a n
              StartsWith("rank 0: in wait\n"));
 }
 
+TEST_CASE("stack report: ranks that wait in one call of libddp are one entry, however libddp waits in it",
+          "[launcher][unit]") {
+  const char* const kLibddp = "/usr/lib/libddp.so.0";
+  const auto waits = [&](int rank, const char* how) {
+    const std::string header = "/home/me/ddp/include/ddp/process_group.hpp";
+    return worker(rank, {},
+                  {{how, "/usr/lib/libc.so.6"},
+                   {"ddp_all_reduce", kLibddp},
+                   {"ddp::ProcessGroup::all_reduce", "/home/me/train", 109, header},
+                   {"main", "/home/me/train", 15, "/home/me/train.cpp"},
+                   {"__libc_start_call_main", "/usr/lib/libc.so.6"},
+                   {"_start", "/home/me/train"}});
+  };
+  CHECK(describe_stacks({waits(0, "syscall"), waits(2, "__poll")}) ==
+        "ranks 0, 2: in ddp::ProcessGroup::all_reduce, called at train.cpp:15 (main)\n"
+        "    ddp::ProcessGroup::all_reduce /home/me/ddp/include/ddp/process_group.hpp:109\n"
+        "    main                       /home/me/train.cpp:15\n"
+        "    which has called: ddp_all_reduce > syscall\n"
+        "    the kernel says: asleep in futex_wait\n");
+}
+
+TEST_CASE("stack report: what the kernel says is said once where nothing else is known", "[launcher][unit]") {
+  CHECK(describe_stacks({worker(0, {})}) == "rank 0: asleep in futex_wait\n");
+}
+
 TEST_CASE("stack report: threads that run the user's code have a line, and what is missing is said",
           "[launcher][unit]") {
   WorkerStacks one = reduces(0);

@@ -25,8 +25,13 @@ using ddp::testing::TemporaryFolder;
 
 namespace {
 
-extern "C" [[noreturn]] __attribute__((noinline)) void waits_for_ever() {
+[[gnu::always_inline]] inline void waits_inside() {
   for (;;) pause();
+}
+constexpr int kLineOfCall = __LINE__ + 2;
+extern "C" [[noreturn]] __attribute__((noinline)) void waits_for_ever() {
+  waits_inside();
+  __builtin_unreachable();
 }
 
 // A child that waits in a function of a known name, until the test is over.
@@ -79,7 +84,10 @@ TEST_CASE("stacks: a native program's functions are named, and it goes on", "[la
   REQUIRE(stacks[0].threads.size() == 1);
   std::string functions;
   for (const Frame& frame : stacks[0].threads[0].native) functions += frame.function + " ";
-  CHECK_THAT(functions, Catch::Contains("waits_for_ever "));
+  CHECK_THAT(functions, Catch::Contains("waits_inside waits_for_ever "));
+  for (const Frame& frame : stacks[0].threads[0].native) {
+    if (frame.function == "waits_for_ever") CHECK(frame.line == kLineOfCall);
+  }
   while (child.state() != 'S') sched_yield();  // ends by the test's time limit if it stays stopped
 }
 

@@ -27,6 +27,16 @@ struct Job : SmallJob {
     open();
     for (int link = 1; link <= nodes; ++link) report(link, on(host_of(link), WorkersPhase::Running));
   }
+  // b leaves a job of two, and a waits for another node.
+  void fall_below_min() {
+    begin(2);
+    AgentState left = on("b", WorkersPhase::Running);
+    left.left = true;
+    report(2, left);
+    CHECK(stays(1));
+    become_quiet(1);
+    CHECK(core.phase() == CoordinatorCore::Phase::Gathering);
+  }
   void open() { step(StoreOpened{core.round(), "", 1}); }
   void become_quiet(AgentId link) { report(link, on(host_of(link), WorkersPhase::Quiet)); }
   static std::string host_of(AgentId link) { return std::string(1, static_cast<char>('a' + link - 1)); }
@@ -109,13 +119,7 @@ TEST_CASE("coordinator: a node that its user stops leaves a job that shrinks, an
 TEST_CASE("coordinator: below min the workers of a job that shrinks wait for a node, for as long as it may take",
           "[rendezvous][unit]") {
   Job job(2);
-  job.begin(2);
-  AgentState left = job.on("b", WorkersPhase::Running);
-  left.left = true;
-  job.report(2, left);
-  CHECK(job.stays(1));
-  job.become_quiet(1);
-  CHECK(job.core.phase() == CoordinatorCore::Phase::Gathering);
+  job.fall_below_min();
   SECTION("a node comes") {
     job.report(3, job.on("c"));
     CHECK(job.core.round() == 2);
@@ -130,6 +134,20 @@ TEST_CASE("coordinator: below min the workers of a job that shrinks wait for a n
     CHECK(job.core.over());
     CHECK_THAT(job.told(1).reason, Contains("node b (10.0.0.2) left the job; nobody took its place within 60 s"));
   }
+}
+
+TEST_CASE("coordinator: a node whose quiet workers die while it waits is in the next round, not left behind",
+          "[rendezvous][unit]") {
+  Job job(2);
+  job.fall_below_min();
+  job.report(1, job.on("a", WorkersPhase::Stopping));  // one has died, and is not reaped yet
+  job.report(3, job.on("c"));
+  job.report(4, job.on("d"));
+  CHECK(job.core.round() == 1);
+  job.become_quiet(1);
+  REQUIRE(job.core.round() == 2);
+  job.open();
+  CHECK(job.told(1).assignment.node_rank == 0);
 }
 
 TEST_CASE("coordinator: what each node does has a word, also while it waits", "[rendezvous][unit]") {

@@ -109,7 +109,8 @@ void Invariants::check_kept(const Process& to, const Directive& stop) const {
   if (!job.survivors_stay || job.min_nodes == job.max_nodes || stop.stop_signal == SIGKILL) return;
   const auto says = [&](const char* words) { return has(stop.reason, words); };
   const bool is_change = says(" joined") || says(" was lost: ") || says(" left the job") || says(" leaves (");
-  const bool is_end = says("nobody took its place") || says("not restarted");
+  const bool a_hang_ends_it = scene_.plan.on_hang == launcher::OnHang::Stop && newest_hang_ >= stop.round;
+  const bool is_end = says("nobody took its place") || says("not restarted") || a_hang_ends_it;
   if (!is_change || is_end) return;
   const bool leaves = found(states_, to.index).value_or(rendezvous::AgentState()).stop_signal != 0;
   const bool is_new = stopped_at_ == scene_.now;  // it may leave since
@@ -129,20 +130,24 @@ void Invariants::check_goes_on() {
   if (!gathers) return gathering_since_.reset();
   if (!gathering_since_) gathering_since_ = scene_.now;
   int ready = 0;
-  bool waits_for_link = false, own_is_ready = false;  // if it is not, its keeper may be starting another agent
+  bool waits_for_link = false, waits_for_end = false;
+  bool own_is_ready = false;  // if it is not, its keeper may be starting another agent
+  const auto round = rounds_.find(core.round());
   for (const int process : known_) {
     const rendezvous::AgentState& state = states_.at(process);
     const bool is_quiet = state.phase == rendezvous::WorkersPhase::Quiet;
     const bool is_still = is_quiet || state.phase == rendezvous::WorkersPhase::Idle;
     if (is_quiet) coverage_.reached(Branch::QuietInWait);
     waits_for_link = waits_for_link || broke_.contains(process);
+    waits_for_end = waits_for_end || (!is_still && round != rounds_.end() && round->second.contains(process));
     const bool is_ready = is_still && state.unkillable.empty() && state.stop_signal == 0;
     ready += is_ready;
     own_is_ready = own_is_ready || (is_ready && process == scene_.coordinator->process);
   }
   const rendezvous::JobShape& job = scene_.plan.job;
   const bool is_elastic = job.min_nodes < job.max_nodes;
-  promise(Promise::GoesOnAtOnce, !is_elastic || waits_for_link || !own_is_ready || ready < job.min_nodes,
+  const bool waits = waits_for_link || waits_for_end || !own_is_ready;
+  promise(Promise::GoesOnAtOnce, !is_elastic || waits || ready < job.min_nodes,
           std::to_string(ready) + " nodes wait");
 }
 

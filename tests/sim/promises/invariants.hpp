@@ -42,7 +42,7 @@ inline constexpr std::array<const char*, static_cast<std::size_t>(Promise::Count
   "A round has between min and max nodes.",
   "Where survivors stay, a node that comes, leaves or is lost ends no worker of the others.",
   "A worker that has left its groups and waits for the next round is ended only with its node or with the job.",
-  "In an elastic job a further round opens as soon as enough nodes are idle or quiet, and no link is broken.",
+  "In an elastic job a further round opens as soon as enough nodes are idle or quiet, none ends workers, and no link is broken.",
   "An agent of another job shape never gets a seat.",
   "A lost node that comes back with workers is told to kill them.",
   "When a user has signalled twice, all nodes are told to kill their workers.",

@@ -20,6 +20,7 @@ ChaosOptions parse_chaos(const std::vector<std::string>& arguments) {
   const CommandArguments given(
       {.name = "chaos",
        .usage = "ddprun chaos [JOB] [--every 30s] [--kind worker|agent|node] [--count N] [--seed N]",
+       .about = "Kills processes of a job on purpose, to test that it recovers.",
        .flags = {},
        .values = {"--every", "--kind", "--count", "--seed"}},
       arguments);

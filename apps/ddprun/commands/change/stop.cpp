@@ -16,6 +16,7 @@
 #include "apps/ddprun/commands/arguments.hpp"
 #include "apps/ddprun/commands/show/ps.hpp"
 #include "apps/ddprun/commands/table.hpp"
+#include "launcher/agent/job_looks.hpp"
 #include "launcher/local/job_answers.hpp"
 #include "launcher/local/job_state.hpp"
 #include "launcher/text/ranges.hpp"
@@ -44,10 +45,10 @@ class Stop {
   }
 
   // Returns false if the job must not be stopped, since the signal was not sent.
-  bool save(const std::string& signal, milliseconds within) {
+  bool save(const std::string& save_order, milliseconds within) {
     steps_ = steps();
-    if (!order("save:" + signal)) return false;
-    say("its workers got SIG" + signal);
+    if (!order(save_order)) return false;
+    say("its workers got SIG" + save_order.substr(save_order.find(':') + 1));
     const auto until = Clock::now() + within;
     std::vector<int> unknown;
     while (Clock::now() < until) {
@@ -149,21 +150,31 @@ class Stop {
   Steps steps_;                   // when the signal was sent
 };
 
-std::string signal_in(const std::string& text) { return text.starts_with("SIG") ? text.substr(3) : text; }
+// Returns "save:USR1" for "SIGUSR1" and "USR1".
+std::string save_order(const CommandArguments& given, const std::string& signal) {
+  const std::string order = "save:" + (signal.starts_with("SIG") ? signal.substr(3) : signal);
+  if (!launcher::signal_of_order(order)) {
+    given.refuse("--save " + signal +
+                 ": give a signal that a program can handle, such as SIGUSR1; SIGTERM is sent anyway");
+  }
+  return order;
+}
 
 }  // namespace
 
 int stop_job(const std::vector<std::string>& arguments) {
   const CommandArguments given({.name = "stop",
                                 .usage = "ddprun stop [JOB] [--save SIGUSR1] [--within 60s]",
+                                .about = "Ends a job on all of its nodes. --save sends its workers a signal first.",
                                 .flags = {},
                                 .values = {"--save", "--within"}},
                                arguments);
+  if (given.has("--within") && !given.has("--save")) given.refuse("--within is the time for --save");
   const milliseconds within = given.duration("--within").value_or(kSaveWithin);
+  std::optional<std::string> order;
+  if (const auto signal = given.value("--save")) order = save_order(given, *signal);
   Stop stop(find_job("stop", given.job()));
-  if (const auto signal = given.value("--save")) {
-    if (!stop.save(signal_in(*signal), within)) return 1;
-  }
+  if (order && !stop.save(*order, within)) return 1;
   return stop.end();
 }
 

@@ -135,7 +135,7 @@ class Logs {
     }
     if (rank_ && !is_here) {
       return fail("rank " + std::to_string(*rank_) + " does not run on this machine; `ddprun ps " + view.job +
-                  "` says where it does, and the command shows its files there");
+                  "` shows all ranks with their nodes, on which this command prints their files");
     }
     if (is_here && files_.empty()) return fail("there are no files of these workers in " + view.log_folder);
     return true;
@@ -156,7 +156,11 @@ class Logs {
 
 int show_logs(const std::vector<std::string>& arguments) {
   const CommandArguments given(
-      {.name = "logs", .usage = "ddprun logs [JOB] [--rank N] [-f]", .flags = {"-f", "--follow"}, .values = {"--rank"}},
+      {.name = "logs",
+       .usage = "ddprun logs [JOB] [--rank N] [-f]",
+       .about = "Prints the files of a job's workers on this machine; with -f until the job ends.",
+       .flags = {"-f", "--follow"},
+       .values = {"--rank"}},
       arguments);
   const auto rank = given.number("--rank", 0, "give a rank, from 0");
   return Logs(find_job("logs", given.job()), rank).run(given.has("-f") || given.has("--follow"));

@@ -60,7 +60,12 @@ int print_job(const std::string& command, const FoundJob& found, JobForm form) {
 }
 
 int list_jobs(const std::vector<std::string>& arguments) {
-  const CommandArguments given({.name = "ps", .usage = "ddprun ps [JOB] [--json]", .flags = {"--json"}}, arguments);
+  const CommandArguments given(
+      {.name = "ps",
+       .usage = "ddprun ps [JOB] [--json]",
+       .about = "Lists this user's jobs on this machine, or shows one job on all of its nodes.",
+       .flags = {"--json"}},
+      arguments);
   const bool as_json = given.has("--json");
   if (!given.job().empty())
     return print_job("ps", find_job("ps", given.job()), as_json ? JobForm::Json : JobForm::Page);

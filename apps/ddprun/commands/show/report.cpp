@@ -73,7 +73,10 @@ bool add_nodes(const FoundJob& job, launcher::IssueReport& report) {
 }  // namespace
 
 int print_report(const std::vector<std::string>& arguments) {
-  const CommandArguments given({.name = "report", .usage = "ddprun report [JOB] [--json]", .flags = {"--json"}},
+  const CommandArguments given({.name = "report",
+                                .usage = "ddprun report [JOB] [--json]",
+                                .about = "Prints all that is known of a job, without secrets, to paste into an issue.",
+                                .flags = {"--json"}},
                                arguments);
   const FoundJob job = find_job("report", given.job());
   launcher::IssueReport report{.job = job.view.job, .program = job.view.program};

@@ -25,7 +25,10 @@ int fail(const std::string& job, const std::string& why) {
 }  // namespace
 
 int show_stacks(const std::vector<std::string>& arguments) {
-  const CommandArguments given({.name = "stacks", .usage = "ddprun stacks [JOB] [--json]", .flags = {"--json"}},
+  const CommandArguments given({.name = "stacks",
+                                .usage = "ddprun stacks [JOB] [--json]",
+                                .about = "Shows what each worker of a job is doing, on all of its nodes.",
+                                .flags = {"--json"}},
                                arguments);
   const auto [job, socket] = find_job("stacks", given.job());
   const auto answers = launcher::job_answers(ask_at_length(socket, "job_stacks", kWithin));

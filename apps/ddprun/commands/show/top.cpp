@@ -134,7 +134,12 @@ class Top {
 
 int show_top(const std::vector<std::string>& arguments) {
   const CommandArguments given(
-      {.name = "top", .usage = "ddprun top [JOB] [--interval 1s]", .flags = {}, .values = {"--interval"}}, arguments);
+      {.name = "top",
+       .usage = "ddprun top [JOB] [--interval 1s]",
+       .about = "Shows a job on all of its nodes, on the terminal, again and again. q ends it.",
+       .flags = {},
+       .values = {"--interval"}},
+      arguments);
   const milliseconds interval = given.duration("--interval").value_or(kUsualInterval);
   if (!is_screen()) {
     return print_job("top", find_job("top", given.job()), JobForm::Page);

@@ -2,7 +2,6 @@
 #include "apps/ddprun/options/nodes/host_options.hpp"
 
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <cstdlib>
@@ -71,12 +70,6 @@ std::string current_folder() {
   throw UsageError("the current folder, in which hosts would run the job: " + error.message());
 }
 
-std::vector<std::string> own_variables() {
-  std::vector<std::string> variables;
-  for (char** entry = environ; *entry; ++entry) variables.emplace_back(*entry);
-  return variables;
-}
-
 }  // namespace
 
 std::optional<launcher::HeadConfig> resolve_hosts(const HostOptions& options, const NodeOptions& nodes,
@@ -100,7 +93,7 @@ std::optional<launcher::HeadConfig> resolve_hosts(const HostOptions& options, co
       for (Host& host : head.hosts) host.slots.reset();
     }
     head.agent = launcher::split_agent(options.launch_agent);
-    head.header.variables = launcher::passed_variables(own_variables(), options.exports);
+    head.header.variables = launcher::passed_variables(launcher::own_environment(), options.exports);
     head.header.folder = current_folder();
     head.header.place.id = nodes.rdzv_id;
     head.master_addr = nodes.master_addr.value_or("");
