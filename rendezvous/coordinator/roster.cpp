@@ -149,8 +149,8 @@ void Roster::begin_round(int round, std::vector<Incarnation> seats) {
 }
 
 // Until a node reports over its new link, it counts as one whose workers act. Its agent may not have seen that the link
-// broke (the network may have lost that), and then keeps its workers for as long as after a silence. What it reports then may have happened at
-// any time since it was heard.
+// broke, if the network has lost that, and then keeps its workers for as long as after a silence. What it reports then
+// may have happened at any time since it was heard.
 void Roster::restore(TimePoint now, int round, const std::vector<Node>& members, const std::string& why_cut) {
   std::vector<Incarnation> seats;
   for (const Node& member : members) {
