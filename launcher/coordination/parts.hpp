@@ -75,7 +75,7 @@ class Parts {
   Pair links_;                           // left: the store; right: the coordinator
   Pair own_;                             // left: the agent; right: the coordinator
   Pair lines_;                           // left: both; right: the agent
-  std::atomic<int>* clients_ = nullptr;  // of the store, in memory that all processes share
+  std::atomic<int>* clients_ = nullptr;  // connections of the store, in shared memory
   Siblings siblings_;
 };
 

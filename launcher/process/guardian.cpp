@@ -45,7 +45,8 @@ constexpr std::chrono::seconds kAfterItsOwnEnd(1);
 // For the workers of an agent that does not run, until it is killed as well.
 constexpr std::chrono::seconds kAgentMayStayFor(2);
 
-// An agent that was killed sooner than this had a short life, and after so many of them no other is started.
+// An agent that was killed sooner than this had a short life. After kMostShortLives of them in a row no other is
+// started.
 constexpr std::chrono::seconds kShortLife(10);
 constexpr int kMostShortLives = 5;
 
@@ -92,9 +93,9 @@ struct Watch {
   std::function<void(const std::string& how)> after_agent = {};
   Siblings* siblings = nullptr;
   std::function<pid_t(int life)> start_agent = {};  // starts another agent; empty: this node ends with its agent
-  int life = 1;                                     // of the agent
+  int life = 1;                                     // number of the agent, from 1
   Clock::time_point agent_began = Clock::now();
-  int short_lives = 0;  // of agents, in a row
+  int short_lives = 0;  // agents in a row
 };
 
 void remove_cleanup_paths(const Descriptor& cleanup) {

@@ -6,8 +6,8 @@
 //                                └── one is killed ──▶ fork again, with how the life before ended
 //
 // A process that ends before it has said that it is up, or that ends by itself, has failed. Once that happened kTries
-// times in a row nothing is started any more but the first process of the list, which is told why, so that it can say
-// so. Their parent's end is theirs, too.
+// times in a row nothing is started any more but the first process of the list, which gets the reason, so that it can
+// say so. Their parent's end is theirs, too.
 #pragma once
 
 #include <sys/types.h>

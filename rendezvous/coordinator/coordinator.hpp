@@ -2,7 +2,7 @@
 // Drives CoordinatorCore: it has one thread with one loop, the links to the agents, and a thread on which new ones
 // shake hands. In a job of one node it is in the agent's process; the agent is linked over a socketpair, and the store
 // has a thread of its own. In a job of several nodes it is a process of its own (launcher/coordination/parts.hpp),
-// which may be killed and started again: its journal has what the next life has to know, and nothing is told before it
+// which may be killed and started again: its journal has what the next life has to know, and nothing is sent before it
 // is kept there. The stores are in another process then.
 #pragma once
 
@@ -111,7 +111,7 @@ class Coordinator {
   std::vector<AcceptedLink> early_;   // links that came before it had begun
   std::optional<StoreLost> early_loss_;
   std::unique_ptr<Stores> stores_;
-  LocalStores* own_store_ = nullptr;       // the same, if they are in this process
+  LocalStores* own_store_ = nullptr;       // stores_, if they are in this process
   std::thread thread_, handshake_thread_;  // the second one only in a job of several nodes
 };
 

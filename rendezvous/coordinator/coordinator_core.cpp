@@ -1220,7 +1220,7 @@ void CoordinatorCore::tell_again(const JobRecord& record) {
     if (member.incarnation.empty()) continue;
     Directive directive = make(Directive::Kind::Wait, "");
     if (over() && member.incarnation != roster_.own()) directive = *exit_;  // mutant: own_last_again
-    if (job_.phase == Phase::Running) {  // mutant: run_again
+    if (job_.phase == Phase::Running) {                                     // mutant: run_again
       directive = *run_;
       directive.assignment.node_rank = static_cast<int>(i);
       directive.assignment.base_rank = member.base_rank;

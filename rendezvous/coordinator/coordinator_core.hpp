@@ -53,7 +53,7 @@ struct CoordinatorConfig {
   // may die alone, and another one takes its place: the one that reports without an address.
   std::string own_incarnation;
   bool own_is_here = true;
-  bool keeps_record = false;                                           // decisions are recorded before they are told
+  bool keeps_record = false;                                           // decisions are recorded before they are sent
   std::chrono::milliseconds join_timeout = std::chrono::seconds(600);  // for the first nodes, and for a replacement
   std::chrono::milliseconds last_call = std::chrono::seconds(30);      // elastic: wait for more nodes than min
   std::chrono::milliseconds lost_after = std::chrono::seconds(15);     // a node that is silent for this long is lost
@@ -108,7 +108,7 @@ struct StoreFailed {  // the other answer to OpenStore
 struct CoordinatorTick {};  // the time has come that wake_at() named
 struct Recovered {          // before any other event: another life of this coordinator has left this record
   JobRecord record;
-  std::chrono::milliseconds age{0};  // of the record, at least
+  std::chrono::milliseconds age{0};  // at least this old is the record
 };
 struct StoreLost {  // the process with the store was killed, and another one has an empty store
   int clients = 0;  // connections of workers that it had

@@ -31,7 +31,7 @@ struct Node {
   std::optional<TimePoint> cut;  // when that broke; nothing: it is up
   std::string why_cut;
   std::chrono::milliseconds comes_back_within = kReconnectWindow;  // after that, or it is lost
-  TimePoint heard;  // when the newest report or heartbeat came
+  TimePoint heard;                                                 // when the newest report or heartbeat came
   struct Silence {
     TimePoint from, to;
   };

@@ -131,7 +131,7 @@ class Server {
   }
 
   asio::io_context io_{1};
-  std::string life_;  // of the coordinator that has sent the newest message
+  std::string life_;  // names the coordinator that has sent the newest message
   std::vector<std::string> members_;
   MessageChannel channel_;
   std::unique_ptr<LocalStores> stores_;  // ends before what it calls

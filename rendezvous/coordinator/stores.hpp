@@ -43,7 +43,7 @@ class LocalStores : public Stores {
     bool has_several_nodes = false;      // only members of the round are admitted
     bool is_elastic = false;
     bool hosts_workers_store = true;   // false: MASTER_PORT is a free port, where rank 0 makes a store for each round
-    StoreServer::Options server = {};  // of the front door; later stores take no agents
+    StoreServer::Options server = {};  // for the front door; later stores take no agents
   };
   LocalStores(Listeners front, Options options);
 

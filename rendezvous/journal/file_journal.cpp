@@ -26,7 +26,7 @@ namespace ddp::rendezvous {
 namespace {
 
 constexpr std::size_t kMaxFileBytes = 2 * kMaxJournalContent;
-constexpr std::size_t kRecordsKept = 4;  // of the newest one's size, however large it is
+constexpr std::size_t kRecordsKept = 4;  // the file may have this many of the newest one's size
 
 std::chrono::nanoseconds boot_time() {
   timespec now = {};
@@ -184,7 +184,7 @@ class FileJournal::Writer : public std::enable_shared_from_this<Writer> {
   // A life that ends in between leaves the old file, or the new one.
   void write_anew(const std::string& record) {
     const std::string next = path_ + ".new";
-    ::unlink(next.c_str());  // of a life that ended here
+    ::unlink(next.c_str());  // left by a life that ended here
     Descriptor file(::open(next.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
     if (!file) refuse_with_errno(next, "make");
     lock_for_this_life(file, next);
@@ -200,8 +200,8 @@ class FileJournal::Writer : public std::enable_shared_from_this<Writer> {
   asio::io_context& io_;
   const std::string path_;
   std::string epoch_;
-  Callbacks callbacks_;   // of the io thread
-  bool stopped_ = false;  // of the io thread
+  Callbacks callbacks_;   // used on the io thread only
+  bool stopped_ = false;  // used on the io thread only
   std::mutex mutex_;
   std::condition_variable wake_;
   std::optional<Write> next_;  // guarded by mutex_, as the next

@@ -16,7 +16,7 @@
 
 namespace ddp::rendezvous {
 
-// A file that has more bytes than this, and more than a few of the newest record, is written anew.
+// A file that has more bytes than this, and more than a few of the newest record, is replaced.
 inline constexpr std::size_t kJournalGrowsTo = 1 << 20;
 
 class FileJournal : public Journal {

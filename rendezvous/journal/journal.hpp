@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Keeps what another life of the coordinator would have to know, so that a decision that an agent was told is never
+// Keeps what another life of the coordinator would have to know, so that a decision that was sent to an agent is never
 // forgotten. It has several homes: memory (memory_journal.hpp), a file on this machine (file_journal.hpp), and later
 // services that outlive a machine. The coordinator knows only this interface.
 //
@@ -10,12 +10,12 @@
 //   * claim() makes its caller the one life that may write. It is answered by on_claimed or on_lost, however late.
 //   * The content is the coordinator's whole record: a later one replaces those before it. It holds no secret.
 //   * write() returns at once. on_kept(n) says that the content of write n would be found by the next life, and no
-//     older one; so the contents with lower numbers need no answer of their own and may never be stored. Whoever waits
-//     for several numbers takes one answer for all up to it. An answer may take seconds.
+//     older one; so the contents with lower numbers need no answer of their own and may never be stored. A caller that
+//     waits for several numbers takes one answer for all up to it. An answer may take seconds.
 //   * A write whose answer never comes may have been stored or not: the next life finds it, or the one before it. So
 //     its caller tells nobody what depends on it until on_kept() came.
 //   * on_lost() is the last callback. Another life has taken over, or the home cannot keep anything any more. From then
-//     on the caller must tell nobody anything, and end. What was told before is kept.
+//     on the caller must tell nobody anything, and end. What it told them before is kept.
 //   * The epoch names the claims that continue one another and may serve the same agents. A home that only one process
 //     of one machine can claim at a time gives all lives the same epoch. One that several machines can claim gives each
 //     claim an epoch of its own, which fences the one before; then the record says which epochs its agents may have.
@@ -34,7 +34,7 @@ namespace ddp::rendezvous {
 // What a life of the coordinator begins with.
 struct JournalClaim {
   std::string epoch;                 // names this life, or all lives that the home cannot tell apart
-  std::string content;               // of the newest write that was kept; empty: nothing was ever written
+  std::string content;               // what the newest kept write had; empty: nothing was ever written
   std::chrono::milliseconds age{0};  // at least this much time has passed since then
 };
 

@@ -10,7 +10,7 @@
 //
 // The newest content counts. A process that is killed while it writes leaves the beginning of a record at the end of
 // the file: such a torn record was never answered, so it is left out. Everything else that is not as above is corrupt,
-// and refused, since a record that is skipped may be one that an agent was told: another version, a checksum that does
+// and refused, since a record that is skipped may have been sent to an agent: another version, a checksum that does
 // not fit, an unknown kind, an epoch in the wrong place. A head that is whole says truly how long its body is, so a
 // record that is whole is never taken for a torn one.
 //

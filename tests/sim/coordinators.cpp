@@ -128,7 +128,7 @@ void World::kill_coordinator() {
   });
 }
 
-// What an earlier life was told of failures, and has not recorded, is news for the next one.
+// Failures that reached an earlier life, and that it has not recorded, are news for the next one.
 void World::forget_unrecorded_failures(const JobRecord& record) {
   for (Worker& worker : scene_.workers) {
     const bool is_known = std::any_of(record.failures.begin(), record.failures.end(),
@@ -324,6 +324,5 @@ void World::carry_out(const OpenStore& action) {
     handle(StoreOpened{round, "", static_cast<std::uint16_t>(20000 + round)});
   });
 }
-
 
 }  // namespace ddp::sim

@@ -147,7 +147,7 @@ struct Coordinator : Runner {
   std::deque<rendezvous::Record> writing;  // not kept yet
   std::optional<std::string> kept;         // what the journal has
   Time kept_at;
-  std::optional<int> dies_after;  // so many more of its actions
+  std::optional<int> dies_after;  // after this number of its actions
   Duration comes_back_after{};
   Time killed_at;
 };

@@ -51,7 +51,7 @@ class World {
   void deliver(int process, Task task);
   void deliver_at(Time time, int process, Task task);
   void deliver_to(Runner& runner, Task task);
-  // The same for the coordinator's process, if it is still in the life that it has now.
+  // Runs a task of the coordinator's process, if it is still in the life that it has now.
   void deliver_to_coordinator(Task task);
   void deliver_to_coordinator_at(Time time, Task task);
   Duration lateness(Random& random) { return random.between(Duration(0), scene_.plan.late); }

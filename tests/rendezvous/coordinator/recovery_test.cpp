@@ -46,7 +46,7 @@ struct MortalJob : SmallJob {
 
 }  // namespace
 
-TEST_CASE("recovery: what is decided is recorded before it is told", "[rendezvous][unit]") {
+TEST_CASE("recovery: a decision is recorded before it is sent", "[rendezvous][unit]") {
   MortalJob job(1);
   job.start();
   REQUIRE(std::holds_alternative<Record>(job.actions.front()));
@@ -104,7 +104,7 @@ TEST_CASE("recovery: the restart budget goes on as it was", "[rendezvous][unit]"
   CHECK(job.core.budget_used() == 1);
 }
 
-TEST_CASE("recovery: a stop and its cause are told again", "[rendezvous][unit]") {
+TEST_CASE("recovery: a stop and its cause are sent again", "[rendezvous][unit]") {
   MortalJob job(1);
   job.start();
   AgentState failed = job.on("b", WorkersPhase::Stopping);

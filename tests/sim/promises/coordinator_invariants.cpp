@@ -147,8 +147,7 @@ void Invariants::check_goes_on() {
   const rendezvous::JobShape& job = scene_.plan.job;
   const bool is_elastic = job.min_nodes < job.max_nodes;
   const bool waits = waits_for_link || waits_for_end || !own_is_ready;
-  promise(Promise::GoesOnAtOnce, !is_elastic || waits || ready < job.min_nodes,
-          std::to_string(ready) + " nodes wait");
+  promise(Promise::GoesOnAtOnce, !is_elastic || waits || ready < job.min_nodes, std::to_string(ready) + " nodes wait");
 }
 
 void Invariants::on_not_sent(int agent, const Directive& directive) {
@@ -366,10 +365,10 @@ void Invariants::check_budget(int round, const Directive& run) {
   --previous;
   const int before = previous->second.begin()->second.restart_count;
   promise(Promise::BudgetIsKept, restarts >= before && restarts <= before + round - previous->first, text);
-  const bool a_worker_failed =
-      no_start_in_ >= previous->first || std::any_of(scene_.workers.begin(), scene_.workers.end(), [&](const Worker& w) {
-        return w.round >= previous->first && !w.acts && !w.status.success() && w.root >= 0;
-      });
+  const bool a_worker_failed = no_start_in_ >= previous->first ||
+                               std::any_of(scene_.workers.begin(), scene_.workers.end(), [&](const Worker& w) {
+                                 return w.round >= previous->first && !w.acts && !w.status.success() && w.root >= 0;
+                               });
   const bool one_hung = newest_hang_ >= previous->first;
   const bool may_spend = job.min_nodes == job.max_nodes || a_worker_failed || loss_was_late(round - 1) || one_hung;
   promise(Promise::MembershipIsFree, restarts == before || may_spend,
@@ -522,9 +521,10 @@ void Invariants::check_told(const rendezvous::JobRecord& record) const {
   using Phase = rendezvous::CoordinatorCore::Phase;
   const auto phase = static_cast<Phase>(record.phase);
   promise(Promise::ToldIsKept, record.round >= sent_round_,
-          "round " + std::to_string(sent_round_) + " was told, " + std::to_string(record.round) + " is known");
-  promise(Promise::ToldIsKept, record.restarts >= sent_restarts_,
-          std::to_string(sent_restarts_) + " restarts were told, " + std::to_string(record.restarts) + " are known");
+          "round " + std::to_string(sent_round_) + " was announced, " + std::to_string(record.round) + " is known");
+  promise(
+      Promise::ToldIsKept, record.restarts >= sent_restarts_,
+      std::to_string(sent_restarts_) + " restarts were announced, " + std::to_string(record.restarts) + " are known");
   promise(Promise::ToldIsKept, !sent_end_ || (record.exit && record.exit->reason == sent_end_->reason),
           sent_end_ ? sent_end_->reason : "");
   const bool may_run = phase == Phase::Opening || phase == Phase::Running;
@@ -535,8 +535,8 @@ void Invariants::check_told(const rendezvous::JobRecord& record) const {
   }
 }
 
-// The new life knows what was recorded; what was decided after that is forgotten, and was told to nobody. Of the nodes it
-// knows only those that have a seat, and they have to link again.
+// The new life knows what was recorded; what was decided after that is forgotten, and was told to nobody. Of the nodes
+// it knows only those that have a seat, and they have to link again.
 void Invariants::on_recovery(const std::optional<rendezvous::JobRecord>& left) {
   using Phase = rendezvous::CoordinatorCore::Phase;
   const rendezvous::JobRecord record = left.value_or(rendezvous::JobRecord());

@@ -69,8 +69,8 @@ constexpr std::array<const char*, static_cast<std::size_t>(Branch::Count)> kBran
     "workers wait for nodes to come",
     "a worker is about to end in an elastic job",
     "the coordinator alone is killed",
-    "a decision that nobody was told is kept",
-    "a decision that nobody was told is forgotten",
+    "a decision that was sent to nobody is kept",
+    "a decision that was sent to nobody is forgotten",
 };
 
 constexpr std::array<const char*, 9> kCoordinatorNames = {"AgentLinked",     "AgentReported", "AgentBeat",

@@ -96,7 +96,7 @@ inline constexpr std::array<const char*, static_cast<std::size_t>(Promise::Count
   "What an honest agent or coordinator says is accepted as it is, and believed.",
   "No agent leaves with code 0 unless its own workers of the last round that it was to run exited with 0.",
   "What the coordinator holds has a limit, whatever agents report.",
-  "What an agent was told of rounds, restarts, stops and the end is never forgotten, whenever the coordinator is killed.",
+  "What an agent has heard of rounds, restarts, stops and the end is never forgotten, whenever the coordinator is killed.",
 };
 // clang-format on
 
@@ -123,9 +123,9 @@ class Invariants {
   void on_heard(const Process& from, LinkId link, const rendezvous::AgentState& state);
   void on_beat(const Process& from, LinkId link);
   void on_link_broke(const Process& of, LinkId link);
-  void on_sent(const Process& to, const rendezvous::Directive& directive);  // it is decided that this is sent
+  void on_sent(const Process& to, const rendezvous::Directive& directive);      // it is decided that this is sent
   void on_sent_off(const Process& to, const rendezvous::Directive& directive);  // now that it is recorded
-  void on_not_sent(int agent, const rendezvous::Directive& directive);  // since its link is gone
+  void on_not_sent(int agent, const rendezvous::Directive& directive);          // since its link is gone
   void on_said(const std::string& text);
   // Another life of the coordinator begins with this record.
   void on_recovery(const std::optional<rendezvous::JobRecord>& record);
@@ -216,11 +216,11 @@ class Invariants {
   std::string stop_reason_;                       // why the newest round that was stopped was
   std::string said_again_;                        // why the round was being stopped when the coordinator was killed
   Time stopped_at_;
-  std::optional<Time> gathering_since_;           // after a round
-  std::map<int, rendezvous::Directive> told_;     // by process: the newest directive sent to it
-  std::map<int, rendezvous::Directive> sent_off_;  // the same, but only what was recorded and went to the network
+  std::optional<Time> gathering_since_;            // after a round
+  std::map<int, rendezvous::Directive> told_;      // by process: the newest directive sent to it
+  std::map<int, rendezvous::Directive> sent_off_;  // as told_, but only what was recorded and went to the network
   std::optional<rendezvous::Directive> sent_end_;
-  int sent_round_ = 0, sent_restarts_ = 0;  // the newest
+  int sent_round_ = 0, sent_restarts_ = 0;        // the newest
   std::set<int> must_stop_;                       // processes that know that they have to
   std::set<int> must_leave_;                      // processes that know that their round is over
   std::set<int> perhaps_lost_;                    // processes that may have been lost since the job is over
