@@ -124,6 +124,7 @@ TRAINING_MISTAKES = {
     "rows": r"4 rows are no equal parts for 3 ranks",
     "empty work": r"the work's group is null",
     "members": r"a module's members cannot be replaced by others: norm\. Declare them",
+    "itself": r"cannot be replaced by others: the module itself\.",
     "channels": r"an input of shape \[4, 3\] is no batch of 2 channels",
     "second derivative": r"its gradient has no gradient of its own",
     "spread": r"call consolidate_state_dict\(rank\)",

@@ -321,6 +321,7 @@ void conversion() {
   Outer outer;
   refused("members", [&] { ddp::torch::convert_sync_batchnorm(outer); });
   TORCH_CHECK(outer->inner->layers->ptr(1)->as<nn::BatchNorm1d>() != nullptr);
+  refused("itself", [] { ddp::torch::convert_sync_batchnorm(nn::BatchNorm2d(4).ptr()); });
   refused("channels", [&] { norm(torch::rand({4, 3})); });
   refused("second derivative", [&] {
     const torch::Tensor x = torch::rand({4, 2}).requires_grad_();

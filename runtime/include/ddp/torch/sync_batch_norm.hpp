@@ -12,6 +12,7 @@
 
 #include <ATen/Context.h>
 #include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 #include <c10/util/StringUtil.h>
@@ -248,6 +249,7 @@ class SyncBatchNormConversion {
   explicit SyncBatchNormConversion(const ProcessGroup& group) : group_(group) {}
 
   void convert(::torch::nn::Module& module) {
+    if (synchronized(module, group_)) fixed_ = "the module itself";
     look(module, "");
     if (!fixed_.empty()) {
       throw Error(Status::InvalidArgument,
