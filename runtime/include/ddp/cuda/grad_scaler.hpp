@@ -18,6 +18,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -74,7 +75,7 @@ class GradScaler {
   }
 
   /// Enqueues the optimizer's step, which the device leaves out, and does not count, if a gradient was infinite or not a
-  /// number. Throws Error with Status::InvalidArgument if nothing was unscaled since the last update().
+  /// number, whichever of those that were unscaled since the last update(). Throws Error with Status::InvalidArgument if nothing was unscaled since the last update().
   template <typename Optimizer>
   void step(Optimizer& optimizer) {
     if (unscaled_.empty()) fail("step() was called before unscale()");
@@ -110,9 +111,9 @@ class GradScaler {
     void operator()(ddp_cuda_scaler* scaler) const { ddp_cuda_scaler_destroy(scaler); }
   };
   using Pairs = std::unique_ptr<ddp_cuda_pairs, detail::PairsDeleter>;
-  // Pairs of an optimizer's gradients with themselves, and the addresses that they were made of.
+  // Pairs of an optimizer's gradients with themselves, and the addresses and sizes that they were made of.
   struct InPlace {
-    std::vector<void*> gradients;
+    std::vector<std::pair<void*, std::size_t>> gradients;
     Pairs pairs;
   };
 
@@ -138,7 +139,7 @@ class GradScaler {
   }
 
   void begin_turn(const void* gradients) {
-    if (!unscaled_.emplace(gradients, true).second) fail("unscale() was called twice for the same gradients");
+    if (!unscaled_.insert(gradients).second) fail("unscale() was called twice for the same gradients");
   }
   void unscale_pairs(const ddp_cuda_pairs* pairs) {
     ddp::detail::check(ddp_cuda_unscale(pairs, scaler_.get()));
@@ -150,14 +151,14 @@ class GradScaler {
 
   const ddp_cuda_pairs* pairs_of(const void* optimizer, const std::vector<Parameter>& parameters) {
     InPlace& it = in_place_[optimizer];
-    std::vector<void*> gradients;
+    std::vector<std::pair<void*, std::size_t>> gradients;
     std::vector<ddp_buffer> buffers;
     for (const Parameter& p : parameters) {
       if (p.grad == nullptr) continue;
       if (p.dtype == DType::Float16) {
         fail("gradient " + p.name + " is float16, where small values unscaled are zeros: unscale MasterWeights");
       }
-      gradients.push_back(p.grad);
+      gradients.emplace_back(p.grad, p.count * element_size(p.dtype));
       buffers.push_back(ddp::detail::gradient_of(p).c());
     }
     if (it.pairs != nullptr && it.gradients == gradients) return it.pairs.get();
@@ -172,7 +173,7 @@ class GradScaler {
   GradScalerOptions options_;
   ProcessGroup group_;
   std::unique_ptr<ddp_cuda_scaler, Deleter> scaler_;
-  std::map<const void*, bool> unscaled_;    // by address, since the last update()
+  std::set<const void*> unscaled_;           // addresses, since the last update()
   std::map<const void*, InPlace> in_place_;  // by the address of the optimizer
 };
 
