@@ -3,9 +3,16 @@
 add_library(ddprun_control STATIC
   coordinator/coordinator.cpp
   coordinator/coordinator_core.cpp
+  coordinator/job_record.cpp
   coordinator/looks.cpp
+  coordinator/record_gate.cpp
   coordinator/roster.cpp
   coordinator/seat_order.cpp
+  coordinator/store_channel.cpp
+  coordinator/stores.cpp
+  journal/file_journal.cpp
+  journal/journal_format.cpp
+  journal/memory_journal.cpp
   link/accept.cpp
   link/acceptor.cpp
   link/cipher.cpp
@@ -17,8 +24,9 @@ add_library(ddprun_control STATIC
   link/munge.cpp
   link/printable.cpp
   link/secret.cpp
-  net/boot_timer.cpp)
+  net/boot_timer.cpp
+  net/message_channel.cpp)
 add_library(ddprun::control ALIAS ddprun_control)
 ddprun_target(ddprun_control)
 target_link_libraries(ddprun_control
-  PUBLIC ddprun::store PRIVATE nlohmann_json::nlohmann_json utf8cpp sodium::static ${CMAKE_DL_LIBS})
+  PUBLIC ddprun::store PRIVATE nlohmann_json::nlohmann_json utf8cpp xxhash::header sodium::static ${CMAKE_DL_LIBS})

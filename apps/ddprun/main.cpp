@@ -13,8 +13,10 @@
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
+#include <optional>
 #include <string_view>
 #include <system_error>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -25,6 +27,7 @@
 #include "launcher/agent/agent.hpp"
 #include "launcher/config/program.hpp"
 #include "launcher/coordination/farewell.hpp"
+#include "launcher/coordination/parts.hpp"
 #include "launcher/diagnosis/stack_helper.hpp"
 #include "launcher/hosts/head.hpp"
 #include "launcher/hosts/launch_line.hpp"
@@ -86,9 +89,11 @@ int run(const ddp::apps::Launch& launch) {
   const std::vector<int>& ends_job = launch.config.stop_signals;
   const bool ctrl_z_ends_job = std::find(ends_job.begin(), ends_job.end(), SIGTSTP) != ends_job.end();
   ddp::launcher::Farewell farewell;
+  std::optional<ddp::launcher::Parts> parts;
+  if (launch.config.job.max_nodes > 1) parts.emplace(launch.config);
   const auto agent = [&](const ddp::launcher::Guarded& guarded) {
     try {
-      return ddp::launcher::run_agent(launch.config, launch.log, guarded, farewell);
+      return ddp::launcher::run_agent(launch.config, launch.log, guarded, farewell, parts ? &*parts : nullptr);
     } catch (const std::system_error& error) {
       const bool is_limit = error.code() == std::errc::resource_unavailable_try_again;
       return fail(1, (error.what() + (is_limit ? ": " + ddp::launcher::describe_process_limit() : "")).c_str());
@@ -97,10 +102,15 @@ int run(const ddp::apps::Launch& launch) {
     }
   };
   const bool is_task = ddp::launcher::is_task_of_slurm(ddp::launcher::own_surroundings(), getpid());
+  ddp::launcher::AroundAgent around;
+  around.after_agent = [&](const std::string& how) { farewell.send("its agent " + how, launch.config); };
+  if (parts) {
+    around.siblings = &parts->siblings();
+    around.at_end = [&parts] { parts->remove_files(); };
+  }
   return ddp::launcher::run_guarded(agent, launch.config.workers,
                                     ctrl_z_ends_job ? OnTerminalStop::GoOn : OnTerminalStop::Stop,
-                                    is_task ? StartedBy::Slurmstepd : StartedBy::Anyone,
-                                    [&](const std::string& how) { farewell.send("its agent " + how, launch.config); });
+                                    is_task ? StartedBy::Slurmstepd : StartedBy::Anyone, std::move(around));
 }
 
 // Becomes the program that starts ddprun on all nodes. Returns the exit code if it cannot.

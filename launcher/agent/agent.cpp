@@ -51,7 +51,10 @@ constexpr std::chrono::milliseconds kUpdateWithin{1000};     // time for an upda
 constexpr std::chrono::milliseconds kBetweenUpdateLooks{1};  // meanwhile
 
 AgentConfig core_config(const LaunchConfig& config, const std::string& incarnation, const std::string& host,
-                        const Coordination& coordination) {
+                        const Coordination& coordination, int life) {
+  const auto& timeouts = config.timeouts;
+  // The coordinator of a later agent was there a moment ago.
+  const bool is_first = life == 1 || timeouts.lost.count() == 0;
   return {.job = config.job,
           .incarnation = incarnation,
           .host = host,
@@ -62,8 +65,9 @@ AgentConfig core_config(const LaunchConfig& config, const std::string& incarnati
           .workers = config.workers,
           .python = config.program.prefix.size() > 1 ? config.program.path : "",
           .coordinator = coordination.where(),
+          .is_beside_coordinator = coordination.is_beside(),
           .endpoint_host = config.master_addr,
-          .join_timeout = config.timeouts.join,
+          .join_timeout = is_first ? timeouts.join : std::min(timeouts.join, timeouts.lost),
           .shutdown_timeout = config.shutdown_timeout,
           .takes_stacks = config.stacks_within.count() > 0,
           .keeps_memory = config.keep_memory != KeepMemory::No,
@@ -72,18 +76,18 @@ AgentConfig core_config(const LaunchConfig& config, const std::string& incarnati
 
 class Agent {
  public:
-  Agent(const LaunchConfig& config, const LogSettings& log, const Guarded& guarded, Farewell& farewell,
+  Agent(const LaunchConfig& config, const LogSettings& log, const Guarded& guarded, Farewell& farewell, Parts* parts,
         const Limits& inherited_limits)
       : config_(config),
         farewell_(farewell),
         deadman_(guarded.deadman),
         out_(config, log, host_, guarded),
-        coordination_(config, incarnation_,
+        coordination_(config, incarnation_, parts,
                       {.warning = [this](const std::string& line) { out_.log.warning("coordinator", line); },
                        .info = [this](const std::string& line) { out_.log.info("coordinator", line); },
                        .record = [this](const rendezvous::RecordNode& node,
                                         const std::string& proof) { out_.record(node, proof); }}),
-        core_(core_config(config, incarnation_, host_, coordination_)),
+        core_(core_config(config, incarnation_, host_, coordination_, guarded.life)),
         driver_(io_, core_,
                 [this](const AgentAction& action) {
                   if (trace_) trace_->note(action);
@@ -142,6 +146,7 @@ class Agent {
     wait_for_signals();
     wait_for_guardian();
     processes_.preload();  // while the job comes together
+    coordination_.read_lines(io_);
     connect();
     driver_.handle(Tick{});  // deadlines count from here, not from the first event of the link
     io_.run();
@@ -480,6 +485,7 @@ class Agent {
     looks_.stop();
     if (page_) page_->stop();
     local_.stop();
+    coordination_.stop_reading();
     end_diagnosis();
     signals_.cancel();
     guardian_.cancel();
@@ -521,14 +527,15 @@ class Agent {
 
 }  // namespace
 
-int run_agent(const LaunchConfig& config, const LogSettings& log, const Guarded& guarded, Farewell& farewell) {
+int run_agent(const LaunchConfig& config, const LogSettings& log, const Guarded& guarded, Farewell& farewell,
+              Parts* parts) {
   signal(SIGPIPE, SIG_IGN);  // a console that goes away ends the output, not the job
   const Limits inherited = raise_limits();
-  // One connection from each worker and each agent, should this agent host the store and the coordinator.
-  const auto connections = static_cast<rlim_t>(config.job.max_nodes) * static_cast<rlim_t>(config.workers + 1);
+  // One connection from each worker where the store is in this process.
+  const auto connections = parts ? 0 : static_cast<rlim_t>(config.workers + 1);
   reserve_files(config.workers, static_cast<rlim_t>(descriptors_of_streams(config.logs, config.workers)), connections,
                 config.job.max_nodes);
-  Agent agent(config, log, guarded, farewell, inherited);
+  Agent agent(config, log, guarded, farewell, parts, inherited);
   return agent.run();
 }
 

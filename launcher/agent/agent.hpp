@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The agent: one process per node. It wires AgentCore, which decides, to the processes of the round
 // (round_processes.hpp), to what the node writes (node_output.hpp) and to the link to the coordinator. On the
-// endpoint's node the coordinator runs in this process too, on a thread of its own.
+// endpoint's node it has the coordinator and the store started beside it (coordination/parts.hpp). In a job of one node
+// they run in this process, on threads of their own.
 //
 // Everything here happens on the thread that calls run_agent, in one event loop: signals, SIGCHLD among them, arrive
 // through a signalfd, the guardian's death as end of file, directives over the link. Nothing polls but StoreSearch,
@@ -10,13 +11,15 @@
 
 #include "launcher/config/launch_config.hpp"
 #include "launcher/coordination/farewell.hpp"
+#include "launcher/coordination/parts.hpp"
 #include "launcher/output/log.hpp"
 #include "launcher/process/guardian.hpp"
 
 namespace ddp::launcher {
 
-// Runs the job on this node to its end and returns ddprun's exit code. Throws rendezvous::Error only before anything
-// is started: a port is taken, or there are no descriptors.
-int run_agent(const LaunchConfig& config, const LogSettings& log, const Guarded& guarded, Farewell& farewell);
+// `parts` is null in a job of one node. Runs the job on this node to its end and returns ddprun's exit code. Throws
+// rendezvous::Error only before anything is started: a port is taken, or there are no descriptors.
+int run_agent(const LaunchConfig& config, const LogSettings& log, const Guarded& guarded, Farewell& farewell,
+              Parts* parts);
 
 }  // namespace ddp::launcher

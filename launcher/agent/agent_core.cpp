@@ -135,7 +135,7 @@ void AgentCore::on(const LinkRefused& event) { end(1, event.why); }
 
 void AgentCore::on(const BeatArrived&) {
   heard_ = now_;
-  if (asked_ && !is_new_link_ && !is_coordinators()) round_trips_.add(now_ - *asked_);
+  if (asked_ && !is_new_link_ && !takes_coordinator_along()) round_trips_.add(now_ - *asked_);
   answered();
 }
 
@@ -799,9 +799,11 @@ void AgentCore::on(const StopSignal& event) {
   if (state_.stop_signal == 0) {
     users_signal_ = state_.stop_signal = event.signal;
     asked_to_stop_ = now_;
-    if (!linked_) return decide_alone();
-    // A coordinator in this process has to inform the other nodes, so there is no deadline for it.
-    if (!is_coordinators()) decision_until_ = now_ + kDecisionWithin;
+    // A coordinator that ends with this agent has to inform the other nodes, so there is no deadline for it.
+    if (!takes_coordinator_along()) {
+      if (!linked_) return decide_alone();
+      decision_until_ = now_ + kDecisionWithin;
+    }
     return report();
   }
   if (event.signal != SIGINT && now_ - asked_to_stop_ < kSameRequest) return;
@@ -811,7 +813,7 @@ void AgentCore::on(const StopSignal& event) {
   }
   state_.stop_signal = SIGKILL;
   report();
-  if (!is_coordinators()) decide_alone();  // else the coordinator informs the others first
+  if (!takes_coordinator_along()) decide_alone();  // mutant: takes_along
 }
 
 void AgentCore::decide_alone() {

@@ -68,9 +68,11 @@ struct AgentConfig {
   int wanted_rank = -1;
   std::string role = "default";
   int workers = 1;
-  std::string python = {};         // the interpreter that runs the workers; empty: none
-  std::string coordinator = {};    // its endpoint, for messages: `10.0.0.1:29500`; empty: it is in this process
-  std::string endpoint_host = {};  // as in AgentState
+  std::string python = {};       // the interpreter that runs the workers; empty: none
+  std::string coordinator = {};  // its endpoint, for messages: `10.0.0.1:29500`; empty: it is in this process
+  // The coordinator is in a process beside this agent, and ends with it.
+  bool is_beside_coordinator = false;
+  std::string endpoint_host = {};                                         // as in AgentState
   std::chrono::milliseconds join_timeout = std::chrono::seconds(600);     // until the coordinator is found
   std::chrono::milliseconds shutdown_timeout = std::chrono::seconds(30);  // from the stop signal to SIGKILL
   bool takes_stacks = false;                                              // before workers are stopped
@@ -342,6 +344,8 @@ class AgentCore {
   void watch_link();
   bool joined() const { return !state_.epoch.empty(); }
   bool is_coordinators() const { return config_.coordinator.empty(); }
+  // Whether the job ends with this agent, since the coordinator does: then that one has to inform the others first.
+  bool takes_coordinator_along() const { return is_coordinators() || config_.is_beside_coordinator; }
   bool may_kill() const;
   TimePoint lease_until() const;
   std::optional<TimePoint> kill_at() const;

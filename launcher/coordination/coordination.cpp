@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "launcher/coordination/membership.hpp"
-#include "rendezvous/base/file_limit.hpp"
 #include "rendezvous/base/random_id.hpp"
 #include "rendezvous/net/listen.hpp"
 #include "rendezvous/net/numeric_address.hpp"
@@ -40,12 +39,13 @@ void warn_if_elsewhere(const LaunchConfig& config, const std::function<void(cons
 
 }  // namespace
 
-Coordination::Coordination(const LaunchConfig& config, const std::string& incarnation, Lines log)
+Coordination::Coordination(const LaunchConfig& config, const std::string& incarnation, Parts* parts, Lines log)
     : config_(config),
       incarnation_(incarnation),
       log_(std::move(log)),
       epoch_(rendezvous::random_id()),
-      is_host_(is_host(config)) {
+      is_host_(is_host(config)),
+      parts_(parts) {
   if (config.job.max_nodes > 1) {
     FoundMembership found = find_membership(config);
     log_.info("the job's secret: " + found.said);
@@ -53,6 +53,16 @@ Coordination::Coordination(const LaunchConfig& config, const std::string& incarn
     using Kind = rendezvous::Membership::Kind;
     if (membership_.kind() == Kind::Secret) proof_ = "secret";
     if (membership_.kind() == Kind::Munge) proof_ = "munge";
+  }
+  where_ =
+      config.meeting_file.empty() ? rendezvous::endpoint(config.master_addr, config.master_port) : config.meeting_file;
+  if (!config.next_ports.empty()) where_ += " (or " + std::to_string(config.next_ports.size()) + " other ports)";
+  if (config.job.max_nodes == 1) where_.clear();
+  if (parts_ && parts_->are_here()) {  // the agent before this one had them started
+    coordinates_beside_ = true;
+    addresses_ = parts_->plan().addresses;
+    if (!is_given()) own_endpoint_ = rendezvous::own_address_of(config.master_addr);
+    return;
   }
   if (is_host_) {
     warn_if_elsewhere(config, log_.warning);
@@ -63,13 +73,17 @@ Coordination::Coordination(const LaunchConfig& config, const std::string& incarn
     file_.emplace(config.meeting_file);
     meet_in_file();
   }
-  if (coordinator_) return;
-  where_ = file_ ? config.meeting_file : rendezvous::endpoint(config.master_addr, config.master_port);
-  if (!config.next_ports.empty()) where_ += " (or " + std::to_string(config.next_ports.size()) + " other ports)";
+}
+
+void Coordination::read_lines(rendezvous::asio::io_context& io) {
+  if (!parts_) return;
+  lines_ = parts_->read_lines(io, {.warning = log_.warning, .record = [this](const rendezvous::RecordNode& node) {
+                                     log_.record(node, proof_);
+                                   }});
 }
 
 bool Coordination::look_again() {
-  if (coordinator_) return false;
+  if (coordinates()) return false;
   if (file_) {
     const auto entry = file_->read();
     const bool is_news = entry && entry->epoch != named_.epoch;
@@ -79,7 +93,7 @@ bool Coordination::look_again() {
   }
   if (!is_host_ || !may_lose()) return false;
   try_to_coordinate();
-  return coordinator_ != nullptr;
+  return coordinates();
 }
 
 // Follows the file, or coordinates if there is none.
@@ -100,12 +114,17 @@ void Coordination::meet_in_file() {
 
 // Starts a coordinator and writes into the file where it is. Returns false if another node was faster.
 bool Coordination::coordinate_in_file() {
-  coordinate(0);
-  MeetingFile::Entry entry{.job = config_.job.id, .epoch = epoch_, .addresses = {}, .port = coordinator_->port()};
+  if (parts_) listen(0);
+  if (!parts_) coordinate(0);
+  MeetingFile::Entry entry{.job = config_.job.id, .epoch = epoch_, .addresses = {}, .port = listeners_.port};
+  if (coordinator_) entry.port = coordinator_->port();
   entry.addresses = config_.local_addr.empty() ? rendezvous::own_addresses() : std::vector{config_.local_addr};
   if (entry.addresses.empty()) entry.addresses = {"127.0.0.1"};
-  if (!file_->claim(entry)) coordinator_.reset();
-  return coordinator_ != nullptr;
+  const bool is_ours = file_->claim(entry);
+  if (is_ours && parts_) start_parts();
+  if (!is_ours) coordinator_.reset();
+  listeners_ = {};
+  return coordinates();
 }
 
 bool Coordination::may_lose() const {
@@ -132,38 +151,49 @@ void Coordination::try_to_coordinate() {
   }
 }
 
+void Coordination::listen(std::uint16_t port) {
+  addresses_ = config_.store_addresses;
+  if (addresses_.empty()) addresses_ = rendezvous::addresses_for(config_.master_addr, config_.local_addr);
+  listeners_ = rendezvous::listen_on(addresses_, port);
+}
+
+void Coordination::start_parts() {
+  parts_->start({.epoch = epoch_, .addresses = addresses_}, listeners_, file_ ? file_->held() : -1);
+  coordinates_beside_ = true;
+  warn_if_open(listeners_.port);
+  listeners_ = {};
+}
+
 void Coordination::coordinate(std::uint16_t port) {
+  if (parts_) {
+    listen(port);
+    return start_parts();
+  }
   rendezvous::Coordinator::Options options;
   addresses_ = config_.store_addresses;
   if (addresses_.empty()) addresses_ = rendezvous::addresses_for(config_.master_addr, config_.local_addr);
   options.addresses = addresses_;
   options.port = port;
-  options.job = rendezvous::job_tag(file_ ? epoch_ : config_.job.id);
   options.hosts_workers_store = config_.workers_share_store;
-  options.membership = membership_;
   options.any_user = config_.any_user;
   options.log = log_.warning;
   options.record = [this](const rendezvous::RecordNode& node) { log_.record(node, proof_); };
   options.master_addr = is_given() ? config_.master_addr : config_.local_addr;
-  coordinator_ = std::make_unique<rendezvous::Coordinator>(
-      rendezvous::CoordinatorConfig{.job = config_.job,
-                                    .epoch = epoch_,
-                                    .own_incarnation = incarnation_,
-                                    .join_timeout = config_.timeouts.join,
-                                    .last_call = config_.timeouts.last_call,
-                                    .lost_after = config_.timeouts.lost,
-                                    .max_unheard_links = rendezvous::most_silent_links(),
-                                    .seat_order = rendezvous::SeatOrder(config_.host_places)},
-      std::move(options));
-  warn_if_open();
+  coordinator_ =
+      std::make_unique<rendezvous::Coordinator>(rendezvous::CoordinatorConfig{.job = config_.job,
+                                                                              .epoch = epoch_,
+                                                                              .own_incarnation = incarnation_,
+                                                                              .join_timeout = config_.timeouts.join,
+                                                                              .last_call = config_.timeouts.last_call,
+                                                                              .lost_after = config_.timeouts.lost},
+                                                std::move(options));
 }
 
 // Says that anybody may join, unless the user wants it so or only this machine can reach the coordinator.
-void Coordination::warn_if_open() {
-  const bool is_meant = config_.secret == "none" || config_.job.max_nodes == 1;
-  if (is_meant || membership_.kind() != rendezvous::Membership::Kind::Open) return;
+void Coordination::warn_if_open(std::uint16_t port) {
+  if (config_.secret == "none" || membership_.kind() != rendezvous::Membership::Kind::Open) return;
   if (std::all_of(addresses_.begin(), addresses_.end(), rendezvous::is_loopback)) return;
-  log_.warning("any host that reaches port " + std::to_string(coordinator_->port()) +
+  log_.warning("any host that reaches port " + std::to_string(port) +
                " may join this job, which has no secret: make one with --make-secret, or give --secret none");
 }
 
@@ -181,6 +211,10 @@ std::unique_ptr<rendezvous::LinkClient> Coordination::link(rendezvous::asio::io_
   if (coordinator_) {
     return std::make_unique<rendezvous::LinkClient>(io, coordinator_->connect_agent(), std::move(callbacks));
   }
+  if (coordinates_beside_) {
+    return std::make_unique<rendezvous::LinkClient>(
+        io, [this] { return parts_->link(); }, std::move(callbacks));
+  }
   return std::make_unique<rendezvous::LinkClient>(io, target(), membership_, std::move(callbacks));
 }
 
@@ -191,6 +225,6 @@ std::string Coordination::master_addr(const std::string& coordinator_address) co
   return own.empty() ? "127.0.0.1" : own.front();
 }
 
-std::string Coordination::taken_by() const { return coordinator_ || port_owner_.empty() ? "" : "; " + port_owner_; }
+std::string Coordination::taken_by() const { return coordinates() || port_owner_.empty() ? "" : "; " + port_owner_; }
 
 }  // namespace ddp::launcher

@@ -9,6 +9,7 @@
 
 #include "launcher/config/launch_config.hpp"
 #include "launcher/coordination/meeting_file.hpp"
+#include "launcher/coordination/parts.hpp"
 #include "rendezvous/coordinator/coordinator.hpp"
 #include "rendezvous/link/client.hpp"
 
@@ -22,9 +23,13 @@ class Coordination {
     std::function<void(const std::string&)> info;
     std::function<void(const rendezvous::RecordNode&, const std::string& proof)> record;  // proof: "secret"
   };
-  // Starts the coordinator if this node is the one. May look up names. Throws rendezvous::Error if the port is taken or
-  // the secret cannot be used.
-  Coordination(const LaunchConfig& config, const std::string& incarnation, Lines log);
+  // Starts the coordinator if this node is the one: in this process in a job of one node, else `parts` beside it. May
+  // look up names. Throws rendezvous::Error if the port is taken or the secret cannot be used.
+  Coordination(const LaunchConfig& config, const std::string& incarnation, Parts* parts, Lines log);
+
+  // Takes in what the parts have to say, from now on.
+  void read_lines(rendezvous::asio::io_context& io);
+  void stop_reading() { lines_.reset(); }
 
   // Looks again when nothing answers where the coordinator should be. What held the port, perhaps a ddprun that was
   // dying, may be gone by now; the meeting file may be of a job that is gone, or may name another node by now. Returns
@@ -32,8 +37,10 @@ class Coordination {
   bool look_again();
 
   // Returns where the coordinator is, for messages: `10.0.0.1:29500`, or the meeting file; empty if it is in this
-  // process.
+  // process, in a job of one node.
   const std::string& where() const { return where_; }
+  // Returns whether the coordinator is in a process beside this one.
+  bool is_beside() const { return coordinates_beside_; }
   std::unique_ptr<rendezvous::LinkClient> link(rendezvous::asio::io_context& io,
                                                rendezvous::LinkClient::Callbacks callbacks);
   // Returns this machine's numeric address to which the endpoint's host leads, if this node is to coordinate; empty if
@@ -55,8 +62,11 @@ class Coordination {
   // Returns whether the user gave MASTER_ADDR; otherwise it follows from how the nodes reach the coordinator.
   bool is_given() const;
   void try_to_coordinate();
+  void listen(std::uint16_t port);
+  void start_parts();
   void coordinate(std::uint16_t port);
-  void warn_if_open();
+  bool coordinates() const { return coordinator_ || coordinates_beside_; }
+  void warn_if_open(std::uint16_t port);
 
   const LaunchConfig& config_;
   const std::string incarnation_;
@@ -70,8 +80,12 @@ class Coordination {
   std::string port_owner_;              // why this node does not coordinate although it is the host
   std::vector<std::string> addresses_;  // that the coordinator here listens on
   std::optional<MeetingFile> file_;
-  MeetingFile::Entry named_;  // what it says, if another node coordinates
-  std::unique_ptr<rendezvous::Coordinator> coordinator_;
+  MeetingFile::Entry named_;                              // what it says, if another node coordinates
+  std::unique_ptr<rendezvous::Coordinator> coordinator_;  // in a job of one node
+  Parts* const parts_;                                    // in a job of several nodes
+  rendezvous::Listeners listeners_;                       // until the parts have them
+  bool coordinates_beside_ = false;                       // the parts run on this node
+  std::unique_ptr<rendezvous::MessageChannel> lines_;
 };
 
 }  // namespace ddp::launcher

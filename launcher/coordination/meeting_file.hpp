@@ -46,6 +46,8 @@ class MeetingFile {
   // Writes the file and holds it from now on. A file that is there is replaced unless its writer lives. Returns false
   // if another node holds it. Throws Error if it cannot be written or locked.
   bool claim(const Entry& entry);
+  // Returns the open file, if this process holds it; a process that has a copy holds it, too. -1: it does not.
+  int held() const { return held_.get(); }
 
  private:
   enum class Place { Ours, Others, Changed };

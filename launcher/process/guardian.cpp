@@ -14,14 +14,15 @@
 #include <climits>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
+#include <optional>
 #include <sstream>
 #include <utility>
 #include <vector>
 
+#include "launcher/process/command_line.hpp"
 #include "launcher/process/double_signal.hpp"
 #include "launcher/process/limits.hpp"
 #include "launcher/process/process_tree.hpp"
@@ -33,6 +34,7 @@ namespace ddp::launcher {
 
 namespace {
 
+using Clock = std::chrono::steady_clock;
 using rendezvous::Descriptor;
 using rendezvous::Pipe;
 
@@ -42,6 +44,11 @@ constexpr std::chrono::seconds kAfterItsOwnEnd(1);
 
 // For the workers of an agent that does not run, until it is killed as well.
 constexpr std::chrono::seconds kAgentMayStayFor(2);
+
+// An agent that was killed sooner than this had a short life. After kMostShortLives of them in a row no other is
+// started.
+constexpr std::chrono::seconds kShortLife(10);
+constexpr int kMostShortLives = 5;
 
 constexpr char kKeeper[] = "jobkeeper";
 
@@ -54,16 +61,6 @@ pid_t fork_or_throw(const char* whom, const JobCgroup& cgroup) {
                                                                ": " + describe_process_limit());
   }
   return pid;
-}
-
-// Overwrites the command line that ps and `pkill -f` read from /proc.
-void rename_command_line(const char* name) {
-  std::ifstream file("/proc/self/cmdline", std::ios::binary);
-  const auto length = std::distance(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());
-  if (length <= 0) return;
-  char* command_line = program_invocation_name;  // argv[0]; the other words follow it
-  memset(command_line, 0, static_cast<std::size_t>(length));
-  strncpy(command_line, name, static_cast<std::size_t>(length) - 1);
 }
 
 // The process that started ddprun. Where the kernel has no pidfd (before Linux 5.3), it is looked for each second.
@@ -94,6 +91,11 @@ struct Watch {
   Descriptor alive = {};  // other end of Guarded::guardian_fd: closed when the guardian is gone
   const Deadman* deadman = nullptr;
   std::function<void(const std::string& how)> after_agent = {};
+  Siblings* siblings = nullptr;
+  std::function<pid_t(int life)> start_agent = {};  // starts another agent; empty: this node ends with its agent
+  int life = 1;                                     // number of the agent, from 1
+  Clock::time_point agent_began = Clock::now();
+  int short_lives = 0;  // agents in a row
 };
 
 void remove_cleanup_paths(const Descriptor& cleanup) {
@@ -129,6 +131,31 @@ int after_child(const Watch& watch, int status) {
   return 128 + WTERMSIG(status);
 }
 
+std::vector<pid_t> siblings_of(const Watch& watch) {
+  return watch.siblings ? watch.siblings->pids() : std::vector<pid_t>();
+}
+
+// Starts another agent in the place of one that was killed, once nothing of it is left. Returns false if this node is
+// to end with it.
+bool replace_agent(Watch& watch, int status) {
+  if (!watch.start_agent || WIFEXITED(status) || !watch.alive) return false;
+  watch.short_lives = Clock::now() - watch.agent_began < kShortLife ? watch.short_lives + 1 : 0;
+  if (watch.short_lives >= kMostShortLives) return false;
+  if (!watch.cgroup.remove_if_empty()) watch.cgroup.kill();
+  if (!kill_descendants_and_wait(kUnkillableAfter, siblings_of(watch)).empty()) return false;
+  watch.cgroup.remove(kAfterItsOwnEnd);
+  const std::string how = "was killed by " + rendezvous::signal_name(WTERMSIG(status));
+  if (watch.after_agent) watch.after_agent(how);
+  remove_cleanup_paths(watch.cleanup);
+  if (watch.deadman) watch.deadman->set(std::nullopt);
+  fprintf(stderr, "ddprun: its agent (pid %d) %s; the workers of this node were killed, and another agent is started\n",
+          watch.child, how.c_str());
+  watch.agent_began = Clock::now();
+  const pid_t next = watch.start_agent(++watch.life);
+  if (next > 0) watch.child = next;
+  return next > 0;
+}
+
 // Stops this process as the terminal asked. The kernel knows whether a shell could continue it:
 // without one, this returns at once.
 void stop_self() {
@@ -157,8 +184,9 @@ void fence(const Watch& watch) {
 void wait_for_event(const Descriptor& signals, const Watch& watch) {
   pollfd events[] = {{signals.get(), POLLIN, 0},
                      {watch.deadman ? watch.deadman->fd() : -1, POLLIN, 0},
-                     {watch.starter.pidfd.get(), POLLIN, 0}};
-  poll(events, 3, watch.starter.look_every_ms());
+                     {watch.starter.pidfd.get(), POLLIN, 0},
+                     {watch.siblings ? watch.siblings->fd() : -1, POLLIN, 0}};
+  poll(events, 4, watch.starter.look_every_ms());
 }
 
 // Ends the job as a SIGTERM does, if nobody is left who could.
@@ -170,7 +198,7 @@ void stop_without_starter(Watch& watch) {
   kill(watch.child, SIGTERM);
 }
 
-int guard(Watch watch) {
+int guard(Watch& watch) {
   const sigset_t signals = managed_signals();
   // A program that started ddprun may pass on the Ctrl-C that the terminal sends to both.
   const pid_t above = watch.guardian != 0 ? watch.guardian : getppid();
@@ -181,7 +209,11 @@ int guard(Watch watch) {
     int status = 0;
     // As pid 1 or as a subreaper it also inherits other processes: reap every child that is dead.
     for (pid_t pid; (pid = waitpid(-1, &status, WNOHANG)) > 0;) {
-      if (pid == watch.child) return after_child(watch, status);
+      if (watch.siblings && watch.siblings->reap(pid, status)) continue;
+      if (pid == watch.child) {
+        if (replace_agent(watch, status)) continue;
+        return after_child(watch, status);
+      }
       std::erase(watch.strangers, pid);
     }
     if (watch.alive && getppid() != watch.guardian) watch.alive.close();
@@ -191,6 +223,7 @@ int guard(Watch watch) {
       wait_for_event(pending, watch);
       if (watch.deadman) watch.deadman->if_expired([&watch] { fence(watch); });
       stop_without_starter(watch);
+      if (watch.siblings) watch.siblings->take_request({watch.alive.get(), pending.get()});
     }
     const timespec at_once = {};
     const int signal = pending ? sigtimedwait(&signals, &info, &at_once) : sigwaitinfo(&signals, &info);
@@ -221,7 +254,7 @@ sigset_t managed_signals() {
 }
 
 int run_guarded(const std::function<int(const Guarded&)>& agent, int workers, OnTerminalStop on_stop,
-                StartedBy started_by, std::function<void(const std::string& how)> after_agent) {
+                StartedBy started_by, AroundAgent around) {
   // In the guardian.
   Pipe cleanup = rendezvous::make_pipe("to the agent", O_NONBLOCK);
   Pipe alive = rendezvous::make_pipe("to the agent");
@@ -240,13 +273,16 @@ int run_guarded(const std::function<int(const Guarded&)>& agent, int workers, On
     alive = {};
     cleanup.write_end.close();
     const bool has_starter = started_by == StartedBy::Slurmstepd;
-    return guard({.name = "keeper",
-                  .child = keeper,
-                  .cgroup = cgroup,
-                  .cleanup = std::move(cleanup.read_end),
-                  .strangers = std::move(strangers),
-                  .on_stop = on_stop,
-                  .starter = has_starter ? Starter::of_this_process() : Starter()});
+    Watch watch = {.name = "keeper",
+                   .child = keeper,
+                   .cgroup = cgroup,
+                   .cleanup = std::move(cleanup.read_end),
+                   .strangers = std::move(strangers),
+                   .on_stop = on_stop,
+                   .starter = has_starter ? Starter::of_this_process() : Starter()};
+    const int code = guard(watch);
+    if (around.at_end) around.at_end();
+    return code;
   }
 
   // In the keeper.
@@ -259,6 +295,16 @@ int run_guarded(const std::function<int(const Guarded&)>& agent, int workers, On
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   prctl(PR_SET_PDEATHSIG, SIGCHLD);  // only wakes sigwaitinfo()
   const pid_t pid = fork_or_throw("the agent", cgroup);
+  const auto run_agent = [&](const JobCgroup& group, int life) {
+    prctl(PR_SET_NAME, own_name);
+    setsid();
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    return agent({.guardian_fd = alive.read_end.release(),
+                  .cleanup_fd = cleanup.write_end.get(),
+                  .cgroup = group,
+                  .deadman = deadman,
+                  .life = life});
+  };
   if (pid != 0) {
     rename_command_line(kKeeper);
     cgroup.prepare(workers);
@@ -266,28 +312,36 @@ int run_guarded(const std::function<int(const Guarded&)>& agent, int workers, On
       fprintf(stderr, "ddprun: ended %d process%s that an earlier job left when all of its ddprun was killed (in %s)\n",
               ended.processes, ended.processes == 1 ? "" : "es", ended.path.c_str());
     }
-    alive.read_end.close();
-    cleanup.write_end.close();
-    return guard({.name = "agent",
-                  .child = pid,
-                  .cgroup = cgroup,
-                  .cleanup = std::move(cleanup.read_end),
-                  .guardian = guardian,
-                  .alive = std::move(alive.write_end),
-                  .deadman = &deadman,
-                  .after_agent = std::move(after_agent)});
+    Watch watch = {.name = "agent",
+                   .child = pid,
+                   .cgroup = cgroup,
+                   .cleanup = std::move(cleanup.read_end),
+                   .guardian = guardian,
+                   .alive = std::move(alive.write_end),
+                   .deadman = &deadman,
+                   .after_agent = std::move(around.after_agent),
+                   .siblings = around.siblings};
+    if (!around.siblings) {
+      alive.read_end.close();
+      cleanup.write_end.close();
+      return guard(watch);
+    }
+    // Later agents have no control groups: none is used twice.
+    watch.start_agent = [&](int life) {
+      const pid_t next = fork();
+      if (next != 0) return next;
+      watch.alive.close();
+      exit(run_agent(JobCgroup(), life));
+    };
+    const int code = guard(watch);
+    if (around.at_end) around.at_end();  // the guardian may be gone
+    return code;
   }
 
   // In the agent.
-  prctl(PR_SET_NAME, own_name);
   alive.write_end.close();
   cleanup.read_end.close();
-  setsid();
-  prctl(PR_SET_CHILD_SUBREAPER, 1);
-  return agent({.guardian_fd = alive.read_end.release(),
-                .cleanup_fd = cleanup.write_end.get(),
-                .cgroup = cgroup,
-                .deadman = deadman});
+  return run_agent(cgroup, 1);
 }
 
 }  // namespace ddp::launcher

@@ -11,7 +11,9 @@
 // agent have the name that people type, and `pkill -9 ddprun` kills both. The keeper has another
 // name, another command line and a session of its own.
 //
-// In a job of several nodes the keeper also kills the workers of an agent that does not run (deadman.hpp).
+// In a job of several nodes the keeper also starts another agent when one is killed, has the coordinator and the store
+// as children where this node has them (siblings.hpp), and kills the workers of an agent that does not run
+// (deadman.hpp).
 //
 // Guardian and keeper have one thread each, and do nothing that can fail after the fork.
 #pragma once
@@ -22,6 +24,7 @@
 
 #include "launcher/process/deadman.hpp"
 #include "launcher/process/job_cgroup.hpp"
+#include "launcher/process/siblings.hpp"
 
 namespace ddp::launcher {
 
@@ -30,6 +33,7 @@ struct Guarded {
   int cleanup_fd = -1;   // takes paths, each followed by a NUL
   JobCgroup cgroup;      // for the workers
   const Deadman& deadman;
+  int life = 1;  // 2 and more: the agent before this one was killed
 
   // Has the file or folder removed if the agent is killed.
   void remove_if_killed(const std::string& path) const;
@@ -43,15 +47,23 @@ enum class OnTerminalStop { Stop, GoOn };
 // knows what runs in its step, and the node may soon have another job.
 enum class StartedBy { Anyone, Slurmstepd };
 
+struct AroundAgent {
+  // Called in the keeper, when the agent has ended and no process below it is left; `how` is "exited with code 1" or
+  // "was killed by SIGKILL".
+  std::function<void(const std::string& how)> after_agent = {};
+  // In a job of several nodes: what the keeper runs beside the agent. There it also starts another agent when one is
+  // killed.
+  Siblings* siblings = nullptr;
+  std::function<void()> at_end = {};  // called in the guardian, when nothing of the job is left here
+};
+
 // Forks twice. The grandchild runs agent(...) in a session of its own and returns its result; the
 // other two stay as guardian and keeper, and return the exit code of the whole program. Must be
 // called while the process has one thread. In the agent all managed_signals() are blocked from the
 // start, so that none is lost before it handles them. Meanwhile the keeper, which is idle, makes
 // the control groups of `workers` workers; the agent would wait 50 us for each.
-// `after_agent` is called in the keeper, when the agent has ended and no process below it is left;
-// `how` is "exited with code 1" or "was killed by SIGKILL".
 int run_guarded(const std::function<int(const Guarded&)>& agent, int workers, OnTerminalStop on_stop,
-                StartedBy started_by, std::function<void(const std::string& how)> after_agent);
+                StartedBy started_by, AroundAgent around);
 
 // Returns the signals that all three processes block and read: every signal that can be caught,
 // except those of faults and those that a terminal sends to background jobs.

@@ -16,22 +16,13 @@
 
 namespace ddp::rendezvous {
 
-namespace {
-
-// Returns a port that is free on all addresses of this machine. Another process may take it before rank 0 does.
-std::uint16_t free_port() { return listen_on({"0.0.0.0", "::"}, 0).port; }
-
-}  // namespace
-
 Coordinator::Coordinator(CoordinatorConfig config, Options options)
     : config_(std::move(config)),
       options_(std::move(options)),
       strangers_log_(options_.log),
       core_(config_),
-      driver_(io_, core_,
-              [this](const CoordinatorAction& action) { std::visit([this](const auto& a) { carry_out(a); }, action); }),
+      driver_(io_, core_, [this](const CoordinatorAction& action) { take(action); }),
       look_timer_(io_) {
-  StoreServer::Options front = store_options();
   if (config_.job.max_nodes > 1) {
     acceptor_ = std::make_unique<LinkAcceptor>(
         handshakes_,
@@ -45,18 +36,90 @@ Coordinator::Coordinator(CoordinatorConfig config, Options options)
         [this](AcceptedLink accepted) {
           asio::post(io_, [this, made = std::move(accepted)]() mutable { link(std::move(made)); });
         });
-    front.on_agent_link = [this](Descriptor socket, std::string first_bytes) {
-      acceptor_->accept(std::move(socket), std::move(first_bytes));
-    };
   }
-  front_ = std::make_unique<StoreServer>(options_.addresses, options_.port, std::move(front));
-  if (config_.job.max_nodes > 1) front_->admit_only({});  // no worker runs yet
+  if (options_.stores) {
+    stores_ = options_.stores(io_, {.on_agent_link =
+                                        [this](Descriptor socket, std::string first_bytes) {
+                                          acceptor_->accept(std::move(socket), std::move(first_bytes));
+                                        },
+                                    .on_lost =
+                                        [this](int clients, const std::string& why) {
+                                          if (!has_begun_) early_loss_ = {clients, why};
+                                          if (has_begun_) driver_.handle(StoreLost{clients, why});
+                                        }});
+  } else {
+    auto own = std::make_unique<LocalStores>(listen_on(options_.addresses, options_.port), store_options());
+    own_store_ = own.get();
+    stores_ = std::move(own);
+  }
+  begin();
   thread_ = start_thread("ddprun-coord", [this] { io_.run(); });
   if (!acceptor_) return;
   handshake_thread_ = start_thread("ddprun-joins", [this] {
     const auto work = asio::make_work_guard(handshakes_);
     handshakes_.run();
   });
+}
+
+// ---- The journal ----
+
+void Coordinator::begin() {
+  if (!options_.journal) {
+    has_begun_ = true;
+    if (options_.begins_with) {
+      asio::post(io_, [this] { driver_.handle(Recovered{*options_.begins_with, std::chrono::milliseconds(0)}); });
+    }
+    return;
+  }
+  journal_ = options_.journal(io_);
+  journal_->claim({.on_claimed = [this](const JournalClaim& claim) { on_claimed(claim); },
+                   .on_kept =
+                       [this](std::uint64_t number) {
+                         std::vector<CoordinatorAction> due;
+                         gate_.kept(number, due);
+                         carry_out_all(due);
+                       },
+                   .on_lost = [this](const std::string& why) { lose(why); }});
+}
+
+void Coordinator::on_claimed(const JournalClaim& claim) {
+  config_.epoch = claim.epoch;
+  core_ = CoordinatorCore(config_);
+  if (!claim.content.empty()) {
+    const auto record = decode_record(claim.content);
+    if (const auto* why = std::get_if<std::string>(&record)) {
+      return lose("the coordinator's journal has a record that cannot be read: " + *why);
+    }
+    driver_.handle(Recovered{std::get<JobRecord>(record), claim.age});
+  }
+  has_begun_ = true;
+  if (options_.on_claimed) options_.on_claimed();
+  if (early_loss_) driver_.handle(*std::exchange(early_loss_, std::nullopt));
+  for (AcceptedLink& early : std::exchange(early_, {})) link(std::move(early));
+}
+
+void Coordinator::lose(const std::string& why) {
+  is_lost_ = true;
+  for (auto& [id, link] : links_) link->stop();
+  links_.clear();
+  if (options_.on_lost) options_.on_lost(why);
+}
+
+// Tells nothing that depends on a record before that is kept.
+void Coordinator::take(const CoordinatorAction& action) {
+  std::vector<CoordinatorAction> due;
+  gate_.take(action, due);
+  carry_out_all(due);
+}
+
+void Coordinator::carry_out_all(const std::vector<CoordinatorAction>& actions) {
+  for (const CoordinatorAction& action : actions) {
+    if (!is_lost_) std::visit([this](const auto& a) { carry_out(a); }, action);
+  }
+}
+
+void Coordinator::carry_out(const Record& action) {
+  if (journal_) journal_->write(action.number, action.content);
 }
 
 Coordinator::~Coordinator() {
@@ -74,21 +137,36 @@ Descriptor Coordinator::connect_agent() {
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
     throw Error(ErrorCode::System, std::string("cannot make a socketpair for the agent link: ") + strerror(errno));
   }
-  asio::post(io_, [this, end = Descriptor(ends[0])]() mutable {
-    link({.socket = std::move(end), .first_bytes = "", .cipher = {}, .address = "", .arrived_at = ""});
-  });
+  link_own(Descriptor(ends[0]));
   return Descriptor(ends[1]);
 }
 
-StoreServer::Options Coordinator::store_options() const {
-  StoreServer::Options options;
-  options.any_user = options_.any_user;
-  options.other_users_hint = "if it is a worker or a node of this job, start ddprun with --any-user";
-  options.log = options_.log;
+void Coordinator::link_own(Descriptor end) {
+  asio::post(io_, [this, own = std::move(end)]() mutable {
+    link({.socket = std::move(own), .first_bytes = "", .cipher = {}, .address = "", .arrived_at = ""});
+  });
+}
+
+LocalStores::Options Coordinator::store_options() {
+  LocalStores::Options options = {.addresses = options_.addresses,
+                                  .has_several_nodes = config_.job.max_nodes > 1,
+                                  .is_elastic = config_.job.min_nodes < config_.job.max_nodes,
+                                  .hosts_workers_store = options_.hosts_workers_store};
+  options.server = server_options(options_.any_user, options_.log);
+  if (acceptor_) {
+    options.server.on_agent_link = [this](Descriptor socket, std::string first_bytes) {
+      acceptor_->accept(std::move(socket), std::move(first_bytes));
+    };
+  }
   return options;
 }
 
 void Coordinator::link(AcceptedLink accepted) {
+  if (is_lost_) return;
+  if (!has_begun_) {
+    early_.push_back(std::move(accepted));
+    return;
+  }
   const auto ends = ends_of(accepted.socket.get());  // none for the link of this process's own agent
   LinkSocket socket = link_socket(io_, std::move(accepted.socket));
   if (!socket.is_open()) return;  // the agent will try again
@@ -151,7 +229,7 @@ void Coordinator::begin_look(AgentId asker, const LookRequest& request) {
 void Coordinator::on_look_answer(AgentId from, LookAnswer answer) {
   if (answer.number != kVolunteered) return send(looks_.answer(from, std::move(answer)));
   const Node* const node = core_.roster().on_link(from);
-  const Node* const own = core_.roster().find(config_.own_incarnation);
+  const Node* const own = core_.roster().find(core_.roster().own());
   if (node == nullptr || own == nullptr || node == own || node->seat < 0) return;
   answer.node = node->state.incarnation;
   send({{own->link, std::move(answer)}});
@@ -185,37 +263,18 @@ void Coordinator::set_look_timer() {
 void Coordinator::carry_out(const OpenStore& action) {
   // Posted, since the answer is an event, and the core is in the middle of one.
   asio::post(io_, [this, action] {
-    try {
-      open_store(action);
-      const std::uint16_t port = options_.hosts_workers_store ? store().port() : free_port();
-      driver_.handle(StoreOpened{action.round, options_.master_addr, port});
-    } catch (const Error& error) {
-      driver_.handle(StoreFailed{action.round, error.what()});
-    }
+    stores_->open(action.round, action.addresses, [this](int round, std::uint16_t port, const std::string& why_not) {
+      if (!why_not.empty()) return driver_.handle(StoreFailed{round, why_not});
+      driver_.handle(StoreOpened{round, options_.master_addr, port});
+    });
   });
-}
-
-// The first round uses the store as it was made; each later round gets an empty one.
-void Coordinator::open_store(const OpenStore& action) {
-  std::vector<std::string> members = action.addresses;
-  members.insert(members.end(), {"127.0.0.1", "::1"});
-  const bool has_own_port = config_.job.min_nodes < config_.job.max_nodes && action.round > 1;
-  if (has_own_port) {
-    if (!later_) {
-      front_->admit_only({});
-      front_->reset();
-    }
-    later_ = std::make_unique<StoreServer>(options_.addresses, 0, store_options());
-  }
-  if (config_.job.max_nodes > 1) store().admit_only(members);
-  if (action.round > 1 && !has_own_port) front_->reset();
 }
 
 void Coordinator::carry_out(const PublishFailure& action) {
   std::string ranks;
   for (const int rank : action.ranks) ranks += (ranks.empty() ? "" : ",") + std::to_string(rank);
-  store().set(std::string("/") + contract::kFailedRanksKey, ranks);
-  store().set(std::string("/") + contract::kFailureKey, action.text);
+  stores_->set(std::string("/") + contract::kFailedRanksKey, ranks);
+  stores_->set(std::string("/") + contract::kFailureKey, action.text);
 }
 
 void Coordinator::carry_out(const CoordinatorLogLine& action) {

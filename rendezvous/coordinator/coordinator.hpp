@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Drives CoordinatorCore: it has one thread with one loop, the links to the agents, a thread on which new ones shake
-// hands, and the c10d stores (which have threads of their own). It lives in the endpoint's ddprun; the agent of that
-// node is linked like any other, over a socketpair.
-//
-// One port, the front door, serves the agents of other nodes and the workers of the first round, told apart by the
-// first bytes they send. In an elastic job each later round has a store and a port of its own, so that a worker that
-// outlived its round never gets into the next one. A job of a fixed number of nodes keeps its port, since its rounds
-// never overlap.
+// Drives CoordinatorCore: it has one thread with one loop, the links to the agents, and a thread on which new ones
+// shake hands. In a job of one node it is in the agent's process; the agent is linked over a socketpair, and the store
+// has a thread of its own. In a job of several nodes it is a process of its own (launcher/coordination/parts.hpp),
+// which may be killed and started again: its journal has what the next life has to know, and nothing is sent before it
+// is kept there. The stores are in another process then.
 #pragma once
 
 #include <functional>
@@ -20,12 +17,15 @@
 #include "rendezvous/base/rare_log.hpp"
 #include "rendezvous/coordinator/coordinator_core.hpp"
 #include "rendezvous/coordinator/looks.hpp"
+#include "rendezvous/coordinator/record_gate.hpp"
+#include "rendezvous/coordinator/store_channel.hpp"
+#include "rendezvous/coordinator/stores.hpp"
+#include "rendezvous/journal/journal.hpp"
 #include "rendezvous/link/acceptor.hpp"
 #include "rendezvous/link/membership.hpp"
 #include "rendezvous/link/stream.hpp"
 #include "rendezvous/net/asio.hpp"
 #include "rendezvous/net/core_driver.hpp"
-#include "rendezvous/store/server.hpp"
 
 namespace ddp::rendezvous {
 
@@ -42,6 +42,13 @@ class Coordinator {
     // Both are called on threads of its own and must not block.
     std::function<void(const std::string& line)> log = {};
     std::function<void(const RecordNode&)> record = {};  // also of what was refused before it said which node it is
+    // For a process of its own: makes the stores, which are elsewhere, and the journal. Without them it has its own
+    // store and keeps no record.
+    std::function<std::unique_ptr<Stores>(asio::io_context&, RemoteStores::Callbacks)> stores = {};
+    std::function<std::unique_ptr<Journal>(asio::io_context&)> journal = {};
+    std::function<void()> on_claimed = {};                     // the journal is its own: it will serve
+    std::function<void(const std::string& why)> on_lost = {};  // it must end
+    std::optional<JobRecord> begins_with = {};                 // what a life before has left, where there is no journal
   };
 
   // Throws Error if it cannot listen: AddressInUse if another process listens there.
@@ -51,16 +58,23 @@ class Coordinator {
   Coordinator(const Coordinator&) = delete;
   Coordinator& operator=(const Coordinator&) = delete;
 
-  std::uint16_t port() const { return front_->port(); }
+  // Returns the port of its own store.
+  std::uint16_t port() const { return own_store_->port(); }
 
+  // Takes the coordinator's end of a link to the agent of its node. Any thread may call it.
+  void link_own(Descriptor end);
   // Makes a link within this process and returns the agent's end of it, with close-on-exec. Any thread may call it.
   Descriptor connect_agent();
 
  private:
   using AgentLink = LinkStream<AgentState>;
 
-  StoreServer::Options store_options() const;
-  StoreServer& store() { return later_ ? *later_ : *front_; }
+  LocalStores::Options store_options();
+  void begin();
+  void on_claimed(const JournalClaim& claim);
+  void lose(const std::string& why);
+  void take(const CoordinatorAction& action);
+  void carry_out_all(const std::vector<CoordinatorAction>& actions);
   void link(AcceptedLink accepted);
   void on_look_answer(AgentId from, LookAnswer answer);
   void begin_look(AgentId asker, const LookRequest& request);
@@ -75,9 +89,9 @@ class Coordinator {
   void carry_out(const PublishFailure& action);
   void carry_out(const CoordinatorLogLine& action);
   void carry_out(const RecordNode& action);
-  void open_store(const OpenStore& action);
+  void carry_out(const Record& action);
 
-  const CoordinatorConfig config_;
+  CoordinatorConfig config_;
   const Options options_;
   RareLog strangers_log_;
   CoordinatorCore core_;
@@ -90,9 +104,15 @@ class Coordinator {
   asio::steady_timer look_timer_;  // set while somebody looks
   asio::io_context handshakes_{1};
   std::unique_ptr<LinkAcceptor> acceptor_;  // null in a job of one node; outlives the store that calls it
-  std::unique_ptr<StoreServer> front_;      // the first round's store, and where agents come in
-  std::unique_ptr<StoreServer> later_;      // elastic: the store of the newest round after the first
-  std::thread thread_, handshake_thread_;   // the second one only in a job of several nodes
+  RecordGate gate_;
+  std::unique_ptr<Journal> journal_;  // null: nothing outlives this process
+  bool has_begun_ = false;            // the journal is its own
+  bool is_lost_ = false;              // it is another's
+  std::vector<AcceptedLink> early_;   // links that came before it had begun
+  std::optional<StoreLost> early_loss_;
+  std::unique_ptr<Stores> stores_;
+  LocalStores* own_store_ = nullptr;       // stores_, if they are in this process
+  std::thread thread_, handshake_thread_;  // the second one only in a job of several nodes
 };
 
 }  // namespace ddp::rendezvous

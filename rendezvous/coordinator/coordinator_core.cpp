@@ -62,6 +62,7 @@ const WorkerFailure* cause_of(const std::vector<WorkerFailure>& failures) {
 CoordinatorCore::CoordinatorCore(CoordinatorConfig config)
     : config_(std::move(config)),
       roster_({.own = config_.own_incarnation,
+               .own_is_here = config_.own_is_here,
                .node_ranks_given = config_.job.node_ranks_given,
                .lost_after = config_.lost_after}),
       budget_(config_.job) {}
@@ -69,9 +70,15 @@ CoordinatorCore::CoordinatorCore(CoordinatorConfig config)
 void CoordinatorCore::step(TimePoint now, const CoordinatorEvent& event, std::vector<CoordinatorAction>& actions) {
   now_ = now;
   actions_ = &actions;
+  is_news_ = false;
+  const std::size_t first = actions.size();
   forgive_own_sleep();
   last_step_ = now;
   std::visit([this](const auto& e) { on(e); }, event);
+  if (is_news_ && config_.keeps_record) {
+    const auto before_all = actions.begin() + static_cast<std::ptrdiff_t>(first);
+    actions.insert(before_all, Record{++records_, encode(record())});  // mutant: record_first
+  }
   actions_ = nullptr;
 }
 
@@ -155,7 +162,8 @@ std::string CoordinatorCore::why_not_believed(const AgentReported& event) const 
   }
   const Node* const node = roster_.find(state.incarnation);
   if (!node) return "";
-  if (roster_.is_own(*node) && event.agent != node->link) return "it reported as the coordinator's own agent";
+  const bool claims_own = config_.own_is_here ? event.agent != node->link : !event.address.empty();
+  if (roster_.is_own(*node) && claims_own) return "it reported as the coordinator's own agent";
   const auto fixed = [](const AgentState& s) {
     return std::tie(s.job, s.node_rank, s.wanted_rank, s.slots, s.role, s.host, s.addresses, s.endpoint_host);
   };
@@ -186,6 +194,7 @@ void CoordinatorCore::disbelieve(const AgentReported& event, const std::string& 
 void CoordinatorCore::on(const AgentReported& event) {
   if (const std::string why = why_not_believed(event); !why.empty()) return disbelieve(event, why);
   speakers_[event.agent] = event.state.incarnation;
+  if (!config_.own_is_here && event.address.empty() && !event.state.left) take_place_of_own(event);
   const Node* const known = roster_.find(event.state.incarnation);
   if (!known) {
     if (!event.state.left) welcome(event);
@@ -207,6 +216,16 @@ void CoordinatorCore::on(const AgentReported& event) {
   on_report(event.state.incarnation);
 }
 
+// Another agent of this node is started only when nothing is left of the one before.
+void CoordinatorCore::take_place_of_own(const AgentReported& event) {
+  if (event.state.incarnation == roster_.own()) return;
+  if (const Node* const before = roster_.find(roster_.own())) {
+    lose(*before, before->cut.value_or(now_), "node " + describe(*before) + " left the job: its agent was killed");
+  }
+  roster_.set_own(event.state.incarnation);  // mutant: next_own
+  is_news_ = true;
+}
+
 void CoordinatorCore::welcome(const AgentReported& event) {
   const AgentState& state = event.state;
   if (const std::string reason = why_refused(state); !reason.empty()) {
@@ -215,18 +234,23 @@ void CoordinatorCore::welcome(const AgentReported& event) {
     return;
   }
   unheard_.erase(event.agent);
-  if (over() && state.incarnation != config_.own_incarnation) {
+  if (over() && state.incarnation != roster_.own()) {
     actions_->push_back(SendDirective{event.agent, *exit_});
     return;
   }
   const Node& node = roster_.add(now_, event.agent, state, event.address, event.arrived_at);
   record(RecordNode::What::Joined, node);
-  if (!node.holder.empty() && roster_.is_own(roster_.at(node.holder))) {
+  if (!node.holder.empty() && config_.own_is_here && roster_.is_own(roster_.at(node.holder))) {
     mark_heard(roster_.at(node.holder));
     if (!roster_.contains(state.incarnation)) return;
   }
-  if (over()) return finish_shutdown();  // the own agent came last and is still the last to leave
-  if (!roster_.is_own(node) && !next_silence_check_) next_silence_check_ = now_ + kBetweenSilenceChecks;
+  if (over()) {  // the own agent came last, or again, and is still the last to leave
+    own_was_told_ = false;
+    finish_shutdown();
+    if (own_was_told_) return;
+  }
+  const bool is_watched = !roster_.is_own(node) || !config_.own_is_here;
+  if (is_watched && !next_silence_check_) next_silence_check_ = now_ + kBetweenSilenceChecks;
   if (state.phase == WorkersPhase::Idle) {
     std::string why;
     if (!node.holder.empty()) {
@@ -279,11 +303,11 @@ std::string CoordinatorCore::why_refused(const AgentState& state) const {
            std::to_string(ours.max_nodes - 1);
   }
   const bool own_is_there = roster_.has_own();  // if not, it is about to come, with node rank 0
-  if (ours.node_ranks_given && state.node_rank == 0 && !own_is_there && state.incarnation != config_.own_incarnation) {
+  if (ours.node_ranks_given && state.node_rank == 0 && !own_is_there && state.incarnation != roster_.own()) {
     return "--node-rank 0 is the coordinator's node: give each host a --node-rank of its own";
   }
   const std::size_t nodes = roster_.nodes().size();
-  if (nodes >= static_cast<std::size_t>(ours.max_nodes) + kMaxSpares && state.incarnation != config_.own_incarnation) {
+  if (nodes >= static_cast<std::size_t>(ours.max_nodes) + kMaxSpares && state.incarnation != roster_.own()) {
     return std::to_string(nodes) + " nodes are there, more than enough for --nnodes " + nnodes(ours) +
            " and all spares: start this one later";
   }
@@ -339,7 +363,7 @@ void CoordinatorCore::on(const AgentGone& event) {
   const Node* const node = roster_.on_link(event.agent);
   if (!node) return;  // it never reported, or the node has a newer link
   roster_.mark_cut(node->state.incarnation, now_, event.why);
-  if (roster_.is_own(*node)) {
+  if (roster_.is_own(*node) && config_.own_is_here) {
     lose(*node, now_, "the agent on node " + describe(*node) + " is gone");
     return advance();
   }
@@ -360,7 +384,8 @@ std::string CoordinatorCore::why_lost(const Roster::Expired& expired) const {
   const Node& node = roster_.at(expired.node);
   const std::string lost = "node " + describe(node) + " was lost: ";
   if (!expired.link_broke) return lost + "no word from it for " + to_string(config_.lost_after);
-  return lost + "its link broke (" + node.why_cut + ") and did not come back within " + to_string(kReconnectWindow);
+  return lost + "its link broke (" + node.why_cut + ") and did not come back within " +
+         to_string(node.comes_back_within);
 }
 
 void CoordinatorCore::record(RecordNode::What what, const Node& node, const std::string& why) {
@@ -372,6 +397,7 @@ void CoordinatorCore::lose(const Node& lost, TimePoint noticed, const std::strin
   if (!lost.cut) close_link(lost.link);
   // A node whose workers have all succeeded is not needed any more, unless the round has to be repeated.
   const bool is_needed = lost.seat >= 0 && !roster_.has_succeeded(lost) && !lost.leaving;
+  is_news_ = is_news_ || lost.seat >= 0;  // mutant: loss_recorded
   const bool ends_round = is_needed && (job_.phase == Phase::Opening || job_.phase == Phase::Running);
   const std::vector<int> ranks = ends_round ? ranks_of(lost) : std::vector<int>();
   const std::string name = describe(lost);
@@ -392,6 +418,7 @@ void CoordinatorCore::release(const Node& node) {
   exit.exit_code = 128 + signal;
   record(RecordNode::What::Left, node,
          "node " + describe(node) + " left the job: " + signal_name(signal) + " received");
+  is_news_ = is_news_ || node.seat >= 0;
   send(node, exit);
   roster_.remove(node.state.incarnation);
 }
@@ -435,6 +462,7 @@ void CoordinatorCore::on_stop_signal(const Node& node) {
     stop_round(signal, {Trigger::Final, reason, 128 + signal});
   } else if (has_workers) {
     roster_.mark_leaving(node.state.incarnation);
+    is_news_ = true;
     const std::string reason = "node " + describe(node) + " leaves (" + signal_name(signal) + " received)";
     losses_.push_back({.noticed = now_, .text = reason});  // its workers may die before the others get the stop
     if (job_.phase == Phase::Stopping) return;             // it is released once the round is stopped
@@ -551,13 +579,14 @@ void CoordinatorCore::gather() {
   if (!gather_until_) {  // the first node is here
     gathering_since_ = now_;
     gather_until_ = now_ + config_.join_timeout;  // mutant: join_timeout
+    is_news_ = true;
   }
   if (!next_waiting_message_ && job.max_nodes > 1) next_waiting_message_ = now_ + kFirstWaitingMessage;
   // A member of the last round whose link is broken will be back in a moment, or lost.
   if (roster_.has_broken_link() && job_.round > 0) return;
   // One that was quiet and died will be idle, or has others in the places of its dead.
   if (roster_.members() > roster_.idle()) return;
-  const bool own_is_there = roster_.has_own();  // it may be the last to come
+  const bool own_is_there = own_is_ready();  // it may be the last to come
   if (own_is_there && roster_.ready() >= job.max_nodes) return open_round();
   const bool enough = own_is_there && elastic() && roster_.ready() >= job.min_nodes;  // mutant: enough
   if (enough && job_.round > 0) return open_round();  // a node that comes later starts another round; mutant: go_on
@@ -569,6 +598,11 @@ void CoordinatorCore::gather() {
   }
   if (last_call_until_ && now_ >= *last_call_until_) return open_round();  // mutant: last_call
   gather_wake_ = last_call_until_ ? last_call_until_ : gather_until_;
+}
+
+bool CoordinatorCore::own_is_ready() const {
+  const Node* const own = roster_.find(roster_.own());
+  return own && (config_.own_is_here || roster_.is_ready(*own));  // mutant: own_ready
 }
 
 void CoordinatorCore::give_up_gathering() {
@@ -645,9 +679,14 @@ void CoordinatorCore::open_round() {
   stop_gathering();
 
   if (job_.round == 1) name_nodes_without_place();
+  is_news_ = true;
+  ask_for_store();
+}
 
+void CoordinatorCore::ask_for_store() {
   OpenStore open{job_.round, {}};
   for (const Incarnation& seat : roster_.seats()) {
+    if (seat.empty()) continue;  // lost since another life of this coordinator has chosen it
     const Node& node = roster_.at(seat);
     if (!node.address.empty()) open.addresses.push_back(node.address);
     open.addresses.insert(open.addresses.end(), node.state.addresses.begin(), node.state.addresses.end());
@@ -698,6 +737,8 @@ void CoordinatorCore::on(const StoreOpened& event) {
                  counted(run.assignment.world_size, "worker");
   }
   run.reason += std::exchange(job_.who_makes_room, "");
+  is_news_ = true;
+  run_ = run;
   for (const Incarnation& seat : roster_.seats()) {
     const Node& node = roster_.at(seat);
     int& role_rank = ranks_of_role[node.state.role];
@@ -725,7 +766,7 @@ void CoordinatorCore::on(const StoreOpened& event) {
 // (Debian gives a machine's own name 127.0.1.1); else that address, if there is but one; else the host, if its name
 // stands for several. Empty: there is none, and the user is warned.
 std::string CoordinatorCore::choose_master_addr() {
-  const AgentState& own = roster_.at(config_.own_incarnation).state;
+  const AgentState& own = roster_.at(roster_.own()).state;
   bool all_here = true, all_spell_it = true, all_direct = true;
   std::set<std::string> arrivals;  // this machine's addresses at which links of other machines arrived
   std::vector<std::string> ways;   // in which they came, for the user
@@ -757,7 +798,7 @@ std::string CoordinatorCore::choose_master_addr() {
 
 // Whether a node is on the coordinator's machine, so that it reaches each of its addresses.
 bool CoordinatorCore::is_on_own_machine(const Node& node) const {
-  const AgentState& own = roster_.at(config_.own_incarnation).state;
+  const AgentState& own = roster_.at(roster_.own()).state;
   return node.state.host == own.host && node.state.addresses == own.addresses;
 }
 
@@ -776,11 +817,14 @@ void CoordinatorCore::stop_round(int signal, Stop stop) {
   const bool nothing_runs = job_.phase == Phase::Gathering && roster_.quiet() == 0;
   if (job_.phase == Phase::Gathering) stop_gathering();
   job_.phase = Phase::Stopping;
+  is_news_ = true;
   if (nothing_runs) return after_stop();
   send_stop(signal);
 }
 
 void CoordinatorCore::send_stop(int signal) {
+  stop_.signal = signal;
+  is_news_ = true;
   Directive directive = make(Directive::Kind::Stop, stop_.reason);
   directive.stop_signal = signal;
   directive.cause = stop_.cause;
@@ -908,7 +952,7 @@ void CoordinatorCore::count_first_cause(const std::string& name) {
   if (first_causes_.size() >= kMaxFirstCauses)
     std::erase_if(first_causes_, [](const auto& n) { return n.second == 1; });
   if (++first_causes_[name] != limit) return;
-  const Node* const own = roster_.find(config_.own_incarnation);
+  const Node* const own = roster_.find(roster_.own());
   const std::string what = own && describe(*own) == name ? "coordinates, so it cannot make room"
                                                          : "makes room for any other node from now on";
   job_.who_makes_room =
@@ -958,7 +1002,7 @@ JobFacts CoordinatorCore::facts() const {
                  .max_restarts = config_.job.max_restarts,
                  .min_nodes = config_.job.min_nodes,
                  .max_nodes = config_.job.max_nodes,
-                 .coordinator = config_.own_incarnation,
+                 .coordinator = roster_.own(),
                  .nodes = {}};
   for (const auto& [incarnation, node] : roster_.nodes()) {
     facts.nodes.push_back({incarnation, node.state.host, node.address, word_for(node), node.seat,
@@ -974,6 +1018,7 @@ JobFacts CoordinatorCore::facts() const {
 void CoordinatorCore::next_round(const std::string& why) {
   job_.phase = Phase::Gathering;
   job_.why_round = why;
+  is_news_ = true;
   gathering_since_ = now_;
   const bool waits = config_.job.max_restarts > 0 || config_.job.survivors_stay;
   gather_until_ = now_ + (waits ? config_.join_timeout : milliseconds(0));  // mutant: wait_for_more
@@ -998,6 +1043,7 @@ void CoordinatorCore::end(const Directive& exit) {
 void CoordinatorCore::finish(Directive exit) {
   job_.phase = Phase::Over;
   exit_ = std::move(exit);
+  is_news_ = true;
   stop_gathering();
   over_since_ = now_;
   for (const auto& [incarnation, node] : roster_.nodes()) {
@@ -1009,10 +1055,10 @@ void CoordinatorCore::finish(Directive exit) {
 // Tells the coordinator's own agent to leave, once it is the last one or has waited long enough. With it goes the
 // store; a node that has not heard of the end by then never will.
 void CoordinatorCore::finish_shutdown() {
-  const Node* const own = roster_.find(config_.own_incarnation);
+  const Node* const own = roster_.find(roster_.own());
   shutdown_until_.reset();
   if (own_was_told_ || !own) return;
-  shutdown_until_ = now_;
+  shutdown_until_ = std::max(now_, over_since_ + config_.stays_over_for);
   for (const auto& [incarnation, node] : roster_.nodes()) {
     if (!roster_.is_own(node)) shutdown_until_ = std::max(*shutdown_until_, awaited_until(node));
   }
@@ -1031,6 +1077,186 @@ TimePoint CoordinatorCore::awaited_until(const Node& node) const {
   if (node.seat < 0 && !node.cut) return std::min(latest, over_since_ + kAnswerToEnd);
   if (!roster_.has_succeeded(node)) return latest;
   return std::min(latest, std::max(node.heard + config_.lost_after / 5, over_since_ + kAnswerToEnd));
+}
+
+// ---- Records ----
+
+JobRecord CoordinatorCore::record() const {
+  const auto age = [this](TimePoint time) { return std::chrono::duration_cast<milliseconds>(now_ - time); };
+  JobRecord record;
+  record.phase = static_cast<int>(job_.phase);
+  record.round = job_.round;
+  record.restarts = job_.restarts;
+  record.cause = job_.cause;
+  record.is_restart = job_.is_restart;
+  record.why_round = job_.why_round;
+  record.who_makes_room = job_.who_makes_room;
+  if (gather_until_) {
+    record.gathers_since = age(gathering_since_);
+    record.gathers_for = std::chrono::duration_cast<milliseconds>(*gather_until_ - gathering_since_);
+  }
+  if (job_.phase == Phase::Running) record.run = run_;
+  record.exit = exit_;
+  record.own = roster_.own();
+  record.stop = {static_cast<int>(stop_.trigger),
+                 stop_.reason,
+                 stop_.exit_code,
+                 stop_.at_once,
+                 stop_.signal,
+                 stop_.dead,
+                 stop_.cause};
+  for (const KnownFailure& f : failures_) record.failures.push_back({f.node, f.name, age(f.seen), f.failure});
+  for (const Loss& l : losses_) {
+    record.losses.push_back({age(l.noticed), l.text, l.stopped_itself, static_cast<int>(l.hang), l.name});
+  }
+  for (const TimePoint time : budget_.spent()) record.spent.push_back(has_window() ? age(time) : milliseconds(0));
+  record.first_causes = first_causes_;  // mutant: faults_recorded
+  for (const Incarnation& seat : roster_.seats()) {
+    JobRecord::Member& member = record.members.emplace_back();
+    if (seat.empty()) continue;
+    const Node& node = roster_.at(seat);
+    const AgentState& state = node.state;
+    member = {.incarnation = seat,
+              .host = state.host,
+              .address = node.address,
+              .arrived_at = node.arrived_at,
+              .endpoint_host = state.endpoint_host,
+              .coordinator_address = state.coordinator_address,
+              .role = state.role,
+              .addresses = state.addresses,
+              .node_rank = state.node_rank,
+              .wanted_rank = state.wanted_rank,
+              .slots = state.slots,
+              .base_rank = node.base_rank,
+              .base_role_rank = node.directive.assignment.base_role_rank,
+              .role_world_size = node.directive.assignment.role_world_size,
+              .can_look = state.can_look,
+              .leaving = node.leaving,
+              .heard = age(node.heard)};
+  }
+  return record;
+}
+
+// Goes on where another life of this coordinator was killed. The agents link again and report; until then their nodes
+// count as nodes whose links broke just now, and have as long as a silent node. Their workers run on meanwhile.
+void CoordinatorCore::on(const Recovered& event) {
+  const JobRecord& record = event.record;
+  const TimePoint recorded = now_ - event.age;
+  job_ = {.phase = static_cast<Phase>(record.phase),
+          .round = record.round,
+          .restarts = record.restarts,  // mutant: restored_restarts
+          .cause = record.cause,
+          .is_restart = record.is_restart,
+          .why_round = record.why_round,
+          .who_makes_room = record.who_makes_room};
+  for (const milliseconds age : record.spent) budget_.spend(recorded - age);  // mutant: restored_budget
+  first_causes_ = record.first_causes;
+  roster_.set_own(record.own);
+  restore_members(record, recorded);
+  restore_round(record, recorded);
+  next_silence_check_ = now_ + kBetweenSilenceChecks;  // mutant: restored_check
+  tell_again(record);
+}
+
+void CoordinatorCore::restore_members(const JobRecord& record, TimePoint recorded) {
+  std::vector<Node> members;
+  for (const JobRecord::Member& member : record.members) {
+    Node& node = members.emplace_back();
+    node.address = member.address;
+    node.arrived_at = member.arrived_at;
+    node.leaving = member.leaving;
+    node.base_rank = member.base_rank;  // mutant: restored_rank
+    node.heard = node.unheard_since = recorded - member.heard;
+    node.state = {.job = config_.job,
+                  .epoch = config_.epoch,
+                  .incarnation = member.incarnation,
+                  .host = member.host,
+                  .addresses = member.addresses,
+                  .endpoint_host = member.endpoint_host,
+                  .coordinator_address = member.coordinator_address,
+                  .node_rank = member.node_rank,
+                  .wanted_rank = member.wanted_rank,
+                  .role = member.role,
+                  .slots = member.slots};
+    node.state.can_look = member.can_look;
+  }
+  roster_.restore(now_, record.round, members, "the coordinator was killed and started again");
+}
+
+void CoordinatorCore::restore_round(const JobRecord& record, TimePoint recorded) {
+  const JobRecord::Stop& stop = record.stop;
+  stop_ = {static_cast<Trigger>(stop.trigger),
+           stop.reason,
+           stop.exit_code,
+           stop.at_once,
+           false,
+           stop.signal,
+           stop.dead,
+           stop.cause};
+  for (const JobRecord::Failure& f : record.failures) {
+    failure_of_.emplace(std::pair(f.node, f.failure.local_rank), failures_.size());
+    failure_text_[f.node] += text_bytes(f.failure);
+    failures_.push_back({f.node, f.name, recorded - f.seen, f.failure});
+  }
+  for (const JobRecord::Loss& l : record.losses) {
+    losses_.push_back({recorded - l.noticed, l.text, l.stopped_itself, static_cast<Hang>(l.hang), l.name});
+  }
+  if (record.gathers_since) {
+    gathering_since_ = recorded - *record.gathers_since;
+    gather_until_ = gathering_since_ + record.gathers_for;
+  }
+  run_ = record.run;
+  exit_ = record.exit;
+  if (run_) run_->can_look = true;  // as every directive of this coordinator says
+  if (exit_) exit_->can_look = true;
+  over_since_ = now_;
+}
+
+// Says once more what the other life may have said, or not: nobody minds a repetition. The nodes hear it when they are
+// back.
+void CoordinatorCore::tell_again(const JobRecord& record) {
+  for (std::size_t i = 0; i < record.members.size(); ++i) {
+    const JobRecord::Member& member = record.members[i];
+    if (member.incarnation.empty()) continue;
+    Directive directive = make(Directive::Kind::Wait, "");
+    if (over() && member.incarnation != roster_.own()) directive = *exit_;  // mutant: own_last_again
+    if (job_.phase == Phase::Running) {                                     // mutant: run_again
+      directive = *run_;
+      directive.assignment.node_rank = static_cast<int>(i);
+      directive.assignment.base_rank = member.base_rank;
+      directive.assignment.base_role_rank = member.base_role_rank;
+      directive.assignment.role_world_size = member.role_world_size;
+    }
+    send(roster_.at(member.incarnation), directive);
+  }
+  if (job_.phase == Phase::Opening) return ask_for_store();
+  if (over()) return finish_shutdown();
+  if (job_.phase != Phase::Stopping) return;
+  const bool is_failure = stop_.trigger == Trigger::Failure || stop_.trigger == Trigger::Loss;
+  if (is_failure || survivors_stay()) actions_->push_back(PublishFailure{stop_.reason, stop_.dead});
+  send_stop(stop_.signal);  // mutant: stop_restored
+}
+
+// Workers that have a connection to the store wait for answers that it would have given, and PyTorch's never connect
+// again. Others need it no longer, or do not need it yet and find the new one.
+void CoordinatorCore::on(const StoreLost& event) {
+  const std::string store = "the store is gone: " + event.why;
+  switch (job_.phase) {
+    case Phase::Opening:
+      return ask_for_store();
+    case Phase::Running:
+      if (event.clients > 0) {
+        const std::string reason = store + ", and " + counted(event.clients, "connection") + " of workers with it";
+        losses_.push_back({.noticed = now_, .text = reason});
+        return stop_round(SIGTERM, {.trigger = Trigger::Loss, .reason = reason});  // mutant: store_in_use
+      }
+      ask_for_store();  // so that it admits the nodes of this round
+      actions_->push_back(
+          CoordinatorLogLine{store + "; no worker had a connection to it, so the job goes on with an empty one"});
+      return;
+    default:
+      actions_->push_back(CoordinatorLogLine{store + "; no round needs it now"});
+  }
 }
 
 // ---- Messages ----
@@ -1060,7 +1286,10 @@ std::string CoordinatorCore::describe_missing() const {
   }
   std::string text = std::to_string(there.size()) + " of " + (elastic() ? "at least " : "") +
                      std::to_string(config_.job.min_nodes) + " there (" + list_of(there, kNamesShown) + ")";
-  if (!config_.job.node_ranks_given) return text;
+  if (!config_.job.node_ranks_given) {
+    if (!own_is_ready() && !there.empty()) text += "; missing: the agent of the coordinator's node";
+    return text;
+  }
   for (int rank = 0; rank < config_.job.max_nodes; ++rank) {
     if (!roster_.is_held(rank)) missing.push_back(std::to_string(rank));
   }
@@ -1087,7 +1316,7 @@ Directive CoordinatorCore::make(Directive::Kind kind, std::string reason) const 
 
 void CoordinatorCore::send(const Node& node, Directive directive) {
   // In a job of one node nobody would go on without it.
-  const bool is_alone = roster_.is_own(node) && config_.job.max_nodes == 1;
+  const bool is_alone = roster_.is_own(node) && config_.own_is_here && config_.job.max_nodes == 1;
   directive.lost_after = is_alone ? milliseconds(0) : config_.lost_after;
   roster_.set_directive(node.state.incarnation, directive);
   if (!node.cut) actions_->push_back(SendDirective{node.link, std::move(directive)});

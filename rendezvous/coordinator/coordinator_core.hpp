@@ -38,6 +38,7 @@
 #include <variant>
 #include <vector>
 
+#include "rendezvous/coordinator/job_record.hpp"
 #include "rendezvous/coordinator/roster.hpp"
 #include "rendezvous/coordinator/seat_order.hpp"
 #include "rendezvous/link/messages.hpp"
@@ -47,13 +48,18 @@ namespace ddp::rendezvous {
 
 struct CoordinatorConfig {
   JobShape job;
-  std::string epoch;            // names this life of the coordinator
-  std::string own_incarnation;  // the agent in this process: it has node rank 0 and is never lost
+  std::string epoch;  // names this life of the coordinator
+  // The agent of the coordinator's node, which has node rank 0. Where it is in this process, it is never lost. Else it
+  // may die alone, and another one takes its place: the one that reports without an address.
+  std::string own_incarnation;
+  bool own_is_here = true;
+  bool keeps_record = false;                                           // decisions are recorded before they are sent
   std::chrono::milliseconds join_timeout = std::chrono::seconds(600);  // for the first nodes, and for a replacement
   std::chrono::milliseconds last_call = std::chrono::seconds(30);      // elastic: wait for more nodes than min
   std::chrono::milliseconds lost_after = std::chrono::seconds(15);     // a node that is silent for this long is lost
-  std::size_t max_unheard_links = 1024;                                // links without a node that may be open
-  SeatOrder seat_order = SeatOrder();                                  // ranks nodes that come together
+  std::chrono::milliseconds stays_over_for{0};  // at least, once the job is over: for nodes that it does not know
+  std::size_t max_unheard_links = 1024;         // links without a node that may be open
+  SeatOrder seat_order = SeatOrder();           // ranks nodes that come together
 };
 
 // Interval between "waiting for nodes" messages.
@@ -100,8 +106,16 @@ struct StoreFailed {  // the other answer to OpenStore
   std::string why;
 };
 struct CoordinatorTick {};  // the time has come that wake_at() named
-using CoordinatorEvent =
-    std::variant<AgentLinked, AgentReported, AgentBeat, AgentGone, StoreOpened, StoreFailed, CoordinatorTick>;
+struct Recovered {          // before any other event: another life of this coordinator has left this record
+  JobRecord record;
+  std::chrono::milliseconds age{0};  // at least this old is the record
+};
+struct StoreLost {  // the process with the store was killed, and another one has an empty store
+  int clients = 0;  // connections of workers that it had
+  std::string why;  // "the store (pid 4711) was killed by SIGKILL"
+};
+using CoordinatorEvent = std::variant<AgentLinked, AgentReported, AgentBeat, AgentGone, StoreOpened, StoreFailed,
+                                      CoordinatorTick, Recovered, StoreLost>;
 
 // ---- actions ----
 struct SendDirective {
@@ -133,8 +147,14 @@ struct RecordNode {  // for the job's records: another node came in, was refused
   std::string address;  // numeric
   std::string why;      // a sentence; empty if it joined
 };
-using CoordinatorAction =
-    std::variant<SendDirective, AnswerBeat, CloseLink, OpenStore, PublishFailure, CoordinatorLogLine, RecordNode>;
+// Keep this in the journal: none of the actions after it may be carried out before it is kept, but for AnswerBeat,
+// which tells no decision (RecordGate). Numbers grow by one, from 1.
+struct Record {
+  std::uint64_t number = 0;
+  std::string content;  // encode(JobRecord)
+};
+using CoordinatorAction = std::variant<SendDirective, AnswerBeat, CloseLink, OpenStore, PublishFailure,
+                                       CoordinatorLogLine, RecordNode, Record>;
 
 class CoordinatorCore {
  public:
@@ -177,6 +197,7 @@ class CoordinatorCore {
     int exit_code = 1;                        // if Final
     bool at_once = false;                     // with SIGKILL
     bool keeps_survivors = false;             // as the newest directive says
+    int signal = 0;                           // as the newest directive says
     std::vector<int> dead = {};               // if Failure or Loss: the ranks that died
     std::optional<WorkerFailure> cause = {};  // if Failure: as far as it is known now
   };
@@ -217,6 +238,14 @@ class CoordinatorCore {
   void on(const StoreOpened& event);
   void on(const StoreFailed& event);
   void on(const CoordinatorTick& event);
+  void on(const Recovered& event);
+  void on(const StoreLost& event);
+
+  // Records.
+  JobRecord record() const;
+  void restore_members(const JobRecord& record, TimePoint recorded);
+  void restore_round(const JobRecord& record, TimePoint recorded);
+  void tell_again(const JobRecord& record);
 
   // Links.
   std::string why_not_believed(const AgentReported& event) const;
@@ -257,7 +286,10 @@ class CoordinatorCore {
   std::vector<Incarnation> choose_seats() const;
   std::string choose_master_addr();
   bool is_on_own_machine(const Node& node) const;
+  bool own_is_ready() const;
+  void take_place_of_own(const AgentReported& event);
   void open_round();
+  void ask_for_store();
   void name_nodes_without_place();
   void stop_round(int signal, Stop stop);
   void send_stop(int signal);
@@ -297,6 +329,7 @@ class CoordinatorCore {
   std::map<Incarnation, std::size_t> failure_text_;                // bytes of text in failures_, by node
   std::vector<Loss> losses_;                                       // members that this round has lost
   Stop stop_;
+  std::optional<Directive> run_;   // as node rank 0 has it in the round that runs
   std::optional<Directive> exit_;  // how the job ended, once it is over
   std::optional<TimePoint> gather_until_, last_call_until_, gather_wake_, next_silence_check_, next_waiting_message_;
   std::optional<TimePoint> next_link_check_;
@@ -308,6 +341,8 @@ class CoordinatorCore {
   std::string addresses_differ_;             // the newest warning that the nodes have no MASTER_ADDR in common
   bool own_was_told_ = false;                // the own agent was told to leave, last of all
   std::optional<TimePoint> last_step_;
+  bool is_news_ = false;  // something was decided in this step that another life has to know
+  std::uint64_t records_ = 0;
   TimePoint now_;
   std::vector<CoordinatorAction>* actions_ = nullptr;
 };

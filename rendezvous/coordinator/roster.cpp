@@ -84,6 +84,7 @@ const Node& Roster::update(TimePoint now, AgentId link, const AgentState& state,
       links_[link] = state.incarnation;
       node.link = link;
       node.cut.reset();
+      node.comes_back_within = kReconnectWindow;
       node.address = address;
       node.arrived_at = arrived_at;
     }
@@ -147,6 +148,33 @@ void Roster::begin_round(int round, std::vector<Incarnation> seats) {
   for (const auto& [incarnation, node] : nodes_) count(node, 1);
 }
 
+// Until a node reports over its new link, it counts as one whose workers act. Its agent may not have seen that the link
+// broke, if the network has lost that, and then keeps its workers for as long as after a silence. What it reports then
+// may have happened at any time since it was heard.
+void Roster::restore(TimePoint now, int round, const std::vector<Node>& members, const std::string& why_cut) {
+  std::vector<Incarnation> seats;
+  for (const Node& member : members) {
+    seats.push_back(member.state.incarnation);
+    if (seats.back().empty()) continue;
+    Node& node = nodes_[seats.back()];
+    node = member;
+    node.state.phase = WorkersPhase::Running;  // mutant: restored_phase
+    node.cut = now;                            // mutant: restored_cut
+    node.why_cut = why_cut;
+    node.comes_back_within = std::max(kReconnectWindow, options_.lost_after);  // mutant: restored_patience
+    node.unheard_since_sleep = true;
+    node.arrival = ++arrivals_;
+    if (options_.node_ranks_given) claim_rank(node);
+  }
+  round_ = round;
+  seats_ = std::move(seats);
+  for (std::size_t i = 0; i < seats_.size(); ++i) {
+    if (!seats_[i].empty()) nodes_.at(seats_[i]).seat = static_cast<int>(i);
+  }
+  counts_ = {};
+  for (const auto& [incarnation, node] : nodes_) count(node, 1);
+}
+
 // ---- Node ranks ----
 
 void Roster::claim_rank(Node& node) {
@@ -170,8 +198,8 @@ std::vector<Incarnation> Roster::challengers_of(const Incarnation& holder) const
 std::vector<Roster::Expired> Roster::expired(TimePoint now) const {
   std::vector<Expired> expired;
   for (const auto& [incarnation, node] : nodes_) {
-    if (is_own(node)) continue;
-    if (node.cut && now >= *node.cut + kReconnectWindow) {  // mutant: node_cut
+    if (is_own(node) && options_.own_is_here) continue;
+    if (node.cut && now >= *node.cut + node.comes_back_within) {  // mutant: node_cut
       expired.push_back({incarnation, silent_since(node, *node.cut), true});
     } else if (!node.cut && now >= node.heard + options_.lost_after) {  // mutant: node_silent
       expired.push_back({incarnation, node.heard, false});

@@ -30,7 +30,8 @@ struct Node {
   AgentId link = 0;              // its newest link
   std::optional<TimePoint> cut;  // when that broke; nothing: it is up
   std::string why_cut;
-  TimePoint heard;  // when the newest report or heartbeat came
+  std::chrono::milliseconds comes_back_within = kReconnectWindow;  // after that, or it is lost
+  TimePoint heard;                                                 // when the newest report or heartbeat came
   struct Silence {
     TimePoint from, to;
   };
@@ -56,7 +57,8 @@ inline constexpr std::chrono::seconds kAfterSilence{1};
 class Roster {
  public:
   struct Options {
-    Incarnation own;                // the agent in this process: its silence does not count
+    Incarnation own;                // the agent of the coordinator's node, as long as it is known
+    bool own_is_here = true;        // it is in this process: its silence does not count
     bool node_ranks_given = false;  // a node claims the rank it reports
     std::chrono::milliseconds lost_after{0};
   };
@@ -76,6 +78,9 @@ class Roster {
   // Returns the node whose newest link this is; null: the link is unknown, or older.
   const Node* on_link(AgentId link) const;
   bool has_own() const { return contains(options_.own); }
+  const Incarnation& own() const { return options_.own; }
+  // Another agent of the coordinator's node takes the place of the one before, which is no longer in the roster.
+  void set_own(const Incarnation& own) { options_.own = own; }
   bool is_own(const Node& node) const { return node.state.incarnation == options_.own; }
 
   // Members of the newest round, by node rank; empty: that node is no longer there.
@@ -121,6 +126,9 @@ class Roster {
   void remove(const Incarnation& incarnation);
   // Gives each node of `seats` its place as its node rank, and the others none.
   void begin_round(int round, std::vector<Incarnation> seats);
+  // Restores the nodes of a round that another life of the coordinator had, by node rank, all of them with a broken
+  // link; one without an incarnation is no longer there.
+  void restore(TimePoint now, int round, const std::vector<Node>& members, const std::string& why_cut);
   // This process was stopped for this long: adds it to every deadline, since what the nodes sent lay unread.
   void forgive_sleep(TimePoint::duration slept);
 

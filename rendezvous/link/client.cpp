@@ -9,6 +9,7 @@
 #include <array>
 #include <cctype>
 #include <cerrno>
+#include <cstring>
 #include <exception>
 #include <random>
 #include <system_error>
@@ -58,6 +59,11 @@ class LinkClient::Loop : public std::enable_shared_from_this<LinkClient::Loop> {
   Loop(asio::io_context& io, Descriptor connected, Callbacks callbacks)
       : Loop(io, LinkTarget(), Membership(), std::move(callbacks), {}) {
     paired_ = link_socket(io_, std::move(connected));
+  }
+
+  Loop(asio::io_context& io, std::function<Descriptor()> connect, Callbacks callbacks)
+      : Loop(io, LinkTarget(), Membership(), std::move(callbacks), {}) {
+    connect_ = std::move(connect);
   }
 
   void start() {
@@ -118,6 +124,13 @@ class LinkClient::Loop : public std::enable_shared_from_this<LinkClient::Loop> {
     is_waiting_ = false;
     failures_.clear();
     addresses_.clear();
+    if (connect_) {
+      Descriptor end = connect_();
+      if (!end) return unreachable(std::string("cannot hand over a link: ") + std::strerror(errno));
+      LinkSocket socket = link_socket(io_, std::move(end));
+      if (!socket.is_open()) return unreachable("no memory for a link");
+      return up(std::move(socket), {}, {});
+    }
     try {
       // A lookup that took too long in an earlier try is reused, so there is never more than one thread.
       if (!lookup_) {
@@ -339,7 +352,8 @@ class LinkClient::Loop : public std::enable_shared_from_this<LinkClient::Loop> {
   bool is_waiting_ = false;
   bool over_ = false;
 
-  std::optional<LinkSocket> paired_;  // before start()
+  std::function<Descriptor()> connect_;  // within this node
+  std::optional<LinkSocket> paired_;     // before start()
   bool is_pair_ = false;
 
   std::unique_ptr<NameLookup> lookup_;  // null if none is under way
@@ -360,6 +374,9 @@ LinkClient::LinkClient(asio::io_context& io, LinkTarget target, Membership membe
 
 LinkClient::LinkClient(asio::io_context& io, Descriptor connected, Callbacks callbacks)
     : loop_(std::make_shared<Loop>(io, std::move(connected), std::move(callbacks))) {}
+
+LinkClient::LinkClient(asio::io_context& io, std::function<Descriptor()> connect, Callbacks callbacks)
+    : loop_(std::make_shared<Loop>(io, std::move(connect), std::move(callbacks))) {}
 
 LinkClient::~LinkClient() { loop_->stop(); }
 

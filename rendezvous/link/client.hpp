@@ -64,6 +64,9 @@ class LinkClient {
   // A link over one end of a socketpair: the coordinator is in this process. There is no handshake and no second try:
   // when the link breaks, on_down is the last callback. reconnect() does nothing.
   LinkClient(asio::io_context& io, Descriptor connected, Callbacks callbacks);
+  // A link to a coordinator in another process of this node. `connect` hands over one end of a new pair of sockets and
+  // returns the other; the link is up at once, and what is sent waits until a coordinator has taken its end.
+  LinkClient(asio::io_context& io, std::function<Descriptor()> connect, Callbacks callbacks);
   ~LinkClient();  // as stop()
   LinkClient(const LinkClient&) = delete;
   LinkClient& operator=(const LinkClient&) = delete;

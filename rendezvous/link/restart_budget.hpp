@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <deque>
+#include <vector>
 
 #include "rendezvous/link/messages.hpp"
 
@@ -20,6 +21,11 @@ class RestartBudget {
     if (window_.count() == 0) return;
     times_.push_back(now);
     if (times_.size() > static_cast<std::size_t>(std::max(most_, 1))) times_.pop_front();  // more never counts
+  }
+  // Returns when the restarts were spent that may still count, the oldest first.
+  std::vector<TimePoint> spent() const {
+    if (window_.count() == 0) return std::vector<TimePoint>(static_cast<std::size_t>(spent_));
+    return {times_.begin(), times_.end()};
   }
   int used(TimePoint now) const {
     if (window_.count() == 0) return spent_;

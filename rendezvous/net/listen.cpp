@@ -169,6 +169,13 @@ Listeners listen_on(const std::vector<std::string>& numeric_addresses, std::uint
   }
 }
 
+std::uint16_t port_of(int socket) {
+  Address own = {};
+  socklen_t size = sizeof own.storage;
+  if (::getsockname(socket, reinterpret_cast<sockaddr*>(&own.storage), &size) != 0) return 0;
+  return ntohs(own.port());
+}
+
 std::string endpoint(const std::string& host, std::uint16_t port) {
   return (host.find(':') == std::string::npos ? host : "[" + host + "]") + ":" + std::to_string(port);
 }

@@ -27,6 +27,9 @@ class AddressInUse : public Error {
 // Error{InvalidArgument} if an address is not numeric.
 Listeners listen_on(const std::vector<std::string>& numeric_addresses, std::uint16_t port);
 
+// Returns the port on which a socket listens; 0 if it does not.
+std::uint16_t port_of(int socket);
+
 // Returns a numeric host and a port as people write them: `10.0.0.7:4711`, `[::1]:4711`.
 std::string endpoint(const std::string& host, std::uint16_t port);
 

@@ -464,6 +464,7 @@ bool StoreServer::Loop::identify(Session& session, std::string_view first_bytes)
     return false;
   }
   session.identified = true;
+  if (options_.clients) ++*options_.clients;
   return true;
 }
 
@@ -657,6 +658,7 @@ void StoreServer::Loop::close(Session& session) { release(session).close(); }
 // Forgets the connection and what it held back, and returns its socket.
 Descriptor StoreServer::Loop::release(Session& session) {
   core_.disconnected(session.id());
+  if (options_.clients && session.identified) --*options_.clients;
   session.backlog.reset();
   session.decoder = {};
   held_ -= session.held;
@@ -698,11 +700,11 @@ bool StoreServer::Loop::begins_as_agent_link(int fd) const {
 
 // ---- The public class ----
 
-StoreServer::StoreServer(const std::vector<std::string>& numeric_addresses, std::uint16_t port, Options options) {
-  Listeners listeners = listen_on(numeric_addresses, port);
-  port_ = listeners.port;
-  loop_ = std::make_unique<Loop>(std::move(listeners.sockets), std::move(options));
-}
+StoreServer::StoreServer(const std::vector<std::string>& numeric_addresses, std::uint16_t port, Options options)
+    : StoreServer(listen_on(numeric_addresses, port), std::move(options)) {}
+
+StoreServer::StoreServer(Listeners listeners, Options options)
+    : port_(listeners.port), loop_(std::make_unique<Loop>(std::move(listeners.sockets), std::move(options))) {}
 
 StoreServer::~StoreServer() = default;
 

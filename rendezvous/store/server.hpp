@@ -18,6 +18,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -27,6 +28,7 @@
 #include <vector>
 
 #include "rendezvous/base/descriptor.hpp"
+#include "rendezvous/net/listen.hpp"
 #include "rendezvous/store/store_core.hpp"
 
 namespace ddp::rendezvous {
@@ -71,12 +73,16 @@ class StoreServer {
     // that was received on it so far, which is nothing when reset() came first. Called on the server's thread; must not
     // block. If there is no function, such a connection is nonsense.
     std::function<void(Descriptor socket, std::string first_bytes)> on_agent_link = {};
+    // Has the number of open connections whose first bytes were those of a client, if somebody wants to know: in memory
+    // that outlives this process.
+    std::atomic<int>* clients = nullptr;
   };
 
   // Listens on all these addresses at one port; 0 means a free one. Throws as listen_on does (net/listen.hpp).
   StoreServer(const std::vector<std::string>& numeric_addresses, std::uint16_t port)
       : StoreServer(numeric_addresses, port, Options()) {}
   StoreServer(const std::vector<std::string>& numeric_addresses, std::uint16_t port, Options options);
+  StoreServer(Listeners listeners, Options options);
   ~StoreServer();  // closes all connections at once
   StoreServer(const StoreServer&) = delete;
   StoreServer& operator=(const StoreServer&) = delete;

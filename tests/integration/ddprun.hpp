@@ -2,6 +2,7 @@
 // Starts ddprun with fake workers, for the tests in this folder.
 #pragma once
 
+#include <csignal>
 #include <string>
 #include <vector>
 
@@ -27,9 +28,34 @@ inline std::vector<std::string> ddprun(std::vector<std::string> options, const s
 }
 
 // For a running ddprun. Its first process is the guardian; guardian, keeper, agent and workers are
-// each the child of the one before.
+// each the child of the one before. On the endpoint's node of a job of several nodes the keeper has
+// two more children, the parts.
 inline pid_t keeper_of(const Process& job) { return only_child_of(job.pid()); }
-inline pid_t agent_of(const Process& job) { return only_child_of(keeper_of(job)); }
+// Returns the child of the keeper with this name in ps: "ddp-coordinator", "ddp-store"; 0: there is none.
+inline pid_t part_of(const Process& job, const std::string& name) {
+  for (const pid_t pid : children_of(keeper_of(job))) {
+    if (read_file("/proc/" + std::to_string(pid) + "/comm") == name + "\n") return pid;
+  }
+  return 0;
+}
+// Returns the agent once there is one: another one is started when it is killed.
+inline pid_t agent_of(const Process& job) {
+  pid_t agent = 0;
+  wait_until([&] {
+    for (const pid_t pid : children_of(keeper_of(job))) {
+      const std::string name = read_file("/proc/" + std::to_string(pid) + "/comm");
+      const bool is_agent = !name.empty() && name.rfind("ddp-", 0) != 0 && name != "jobkeeper\n";
+      if (is_agent && state_of(pid) != 'Z') agent = pid;
+    }
+    return agent != 0;
+  });
+  return agent;
+}
+// Kills all of a node at once, so that its ddprun tells nobody: the agent is stopped first.
+inline void kill_node(const Process& job) {
+  ::kill(agent_of(job), SIGSTOP);
+  ::kill(keeper_of(job), SIGKILL);
+}
 
 // Returns the same command with a program of the test's own.
 inline std::vector<std::string> ddprun_raw(std::vector<std::string> words) {

@@ -227,6 +227,7 @@ TEST_CASE("stacks before the stop: the report of a failure ends with what the ot
   const Result end = job.wait();
   CAPTURE(end.err);
   CHECK(end.code == 3);
-  CHECK_THAT(end.err, Contains("what the others did, before they were stopped:\n") && Contains("ranks 1-2: ") &&
-                          Contains("the kernel says: "));
+  CHECK_THAT(end.err, Contains("what the others did, before they were stopped:\n") && Contains("the kernel says: "));
+  // One of them may still be in the handler of its signal.
+  CHECK_THAT(end.err, Contains("ranks 1-2: ") || (Contains("rank 1: ") && Contains("rank 2: ")));
 }

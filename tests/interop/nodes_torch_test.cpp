@@ -62,6 +62,33 @@ TEST_CASE("interop nodes: PyTorch's DDP trains over gloo on three hosts as in on
   CHECK(hosts.all_gone());
 }
 
+TEST_CASE("interop nodes: a killed coordinator touches no PyTorch worker, a killed store costs them one restart",
+          "[interop]") {
+  const TemporaryFolder folder;
+  const std::string expected = reference(folder);
+  const Hosts hosts(2);
+  std::vector<std::unique_ptr<Process>> nodes;
+  for (const int host : {0, 1}) {
+    const Words rank = {"--node_rank=" + std::to_string(host), "--max-restarts=1"};
+    nodes.push_back(start(hosts, host, static_job(2) + rank, {folder / "parts.pt", "node1"}));
+  }
+  nodes[1]->wait_for("stands still");
+  const std::vector<pid_t> workers = {only_child_of(agent_of(*nodes[0])), only_child_of(agent_of(*nodes[1]))};
+  ::kill(part_of(*nodes[0], "ddp-coordinator"), SIGKILL);
+  for (const auto& node : nodes) node->wait_for("the link to the coordinator is back");
+  CHECK(workers == std::vector{only_child_of(agent_of(*nodes[0])), only_child_of(agent_of(*nodes[1]))});
+  ::kill(part_of(*nodes[0], "ddp-store"), SIGKILL);
+  for (const auto& node : nodes) {
+    const Result result = node->wait();
+    CAPTURE(result.out, result.err);
+    CHECK(result.code == 0);
+    CHECK(count(result.out, "of 2 done, from step 40, after 1 restarts") == 1);
+    CHECK(count(result.err, "restart 1 of 1: the store is gone: ddp-store (pid ") == 1);
+  }
+  CHECK(final_loss(nodes[0]->out()) == expected);
+  CHECK(hosts.all_gone());
+}
+
 TEST_CASE("interop nodes: an elastic PyTorch job goes on from its checkpoint when a host dies and another one comes",
           "[interop]") {
   const TemporaryFolder folder;

@@ -222,8 +222,39 @@ void World::connect_within(Process& process) {
              [this, index = process.index, link] { link_up(scene_.process(index), link); });
 }
 
+// Whether an agent reaches the coordinator without a network: both are on machine 0.
+bool World::is_within(const Process& process) const {
+  return scene_.coordinator && scene_.coordinator->is_apart && process.machine == 0 &&
+         process.role == Process::Role::Wanted;
+}
+
+// What is sent while no coordinator runs waits for the next one.
+void World::try_within(Process& process, int number) {
+  if (!process.alive || process.tries != number) return;
+  Coordinator& coordinator = *scene_.coordinator;
+  if (!coordinator.alive || other_coordinator_) {
+    return queue_.at(now() + milliseconds(20),
+                     [this, index = process.index, number] { try_within(scene_.process(index), number); });
+  }
+  const LinkId id = scene_.network.open(now(), process.index, process.machine, true);
+  scene_.network.link(id).agent_id = coordinator.next_agent;
+  coordinator.links[coordinator.next_agent++] = id;
+  const Duration takes =
+      spawn_random_.percent(80) ? Duration(0) : spawn_random_.between(Duration(0), milliseconds(100));
+  deliver_at(now() + takes, process.index, [this, index = process.index, number, id] {
+    if (scene_.process(index).tries != number) return close_agents_end(id);
+    if (!scene_.network.link(id).agent_open) return connect(scene_.process(index));
+    link_up(scene_.process(index), id);
+  });
+}
+
 void World::connect(Process& process) {
   ++process.tries;
+  if (is_within(process)) {
+    return queue_.at(now() + milliseconds(1), [this, index = process.index, number = process.tries] {
+      try_within(scene_.process(index), number);
+    });
+  }
   queue_.at(now() + process.wait, [this, index = process.index, number = process.tries] {
     try_link(scene_.process(index), number, now() + kTryLimit);
   });
@@ -241,12 +272,15 @@ void World::try_link(Process& process, int number, Time give_up) {
     });
   };
   const bool is_powered = !scene_.machines.empty() && scene_.machine(0).powered;
-  const bool listens = other_coordinator_ || (scene_.coordinator && scene_.coordinator->alive);
+  const bool is_coming =
+      scene_.coordinator && !scene_.coordinator->alive && scene_.coordinator->comes_back_after > Duration(0);
+  const bool listens = other_coordinator_ || is_coming || (scene_.coordinator && scene_.coordinator->alive);
   if (!is_powered || now() >= give_up) return fail_at(std::max(give_up, now()), "Connection timed out");
   if (const Time open = scene_.network.open_since(process.machine); open > now())
     return again_at(std::min(open, give_up));
   if (!listens) return fail_at(now() + scene_.network.delay(), "Connection refused");
-  const bool answers = other_coordinator_ || !scene_.process(scene_.coordinator->process).asleep;
+  if (!other_coordinator_ && is_coming) return again_at(std::min(now() + milliseconds(20), give_up));
+  const bool answers = other_coordinator_ || !scene_.coordinators_process().asleep;
   if (!answers) return again_at(std::min(now() + milliseconds(200), give_up));
   queue_.at(now() + scene_.network.delay(),
             [this, index = process.index, number] { accept(scene_.process(index), number); });
@@ -282,7 +316,7 @@ void World::accept(Process& process, int number) {
   if (!other_coordinator_) {
     link.agent_id = scene_.coordinator->next_agent++;
     scene_.coordinator->links[link.agent_id] = id;
-    deliver(scene_.coordinator->process, [this, id] {
+    deliver_to_coordinator([this, id] {
       const Link& linked = scene_.network.link(id);
       if (linked.coordinator_open) handle(rendezvous::AgentLinked{linked.agent_id, address_of(linked.machine)});
     });

@@ -8,15 +8,21 @@ namespace ddp::sim {
 
 using namespace rendezvous;
 
-void World::start_coordinator(Process& process) {
+CoordinatorConfig World::coordinators_config(const Process& process) const {
   const Plan& plan = scene_.plan;
-  scene_.coordinator.emplace(CoordinatorConfig{.job = plan.job,
-                                               .epoch = "epoch",
-                                               .own_incarnation = process.config.incarnation,
-                                               .join_timeout = plan.join_timeout,
-                                               .last_call = plan.last_call,
-                                               .lost_after = plan.lost_after},
-                             process.index);
+  const bool is_apart = plan.job.max_nodes > 1;
+  return {.job = plan.job,
+          .epoch = "epoch",
+          .own_incarnation = is_apart ? "" : process.config.incarnation,
+          .own_is_here = !is_apart,
+          .keeps_record = is_apart,
+          .join_timeout = plan.join_timeout,
+          .last_call = plan.last_call,
+          .lost_after = plan.lost_after};
+}
+
+void World::start_coordinator(Process& process) {
+  scene_.coordinator.emplace(coordinators_config(process), process.index, scene_.plan.job.max_nodes > 1);
 }
 
 void World::handle(const CoordinatorEvent& event) {
@@ -32,13 +38,134 @@ void World::handle(const CoordinatorEvent& event) {
     transcript_->step(now(), event, actions, [this](AgentId agent) { return host_of(agent); });
   }
   for (const CoordinatorAction& action : actions) {
+    if (const auto* sent = std::get_if<SendDirective>(&action)) note_decided(*sent);
+    if (const auto* published = std::get_if<PublishFailure>(&action)) invariants_.on_said(published->text);
+    if (const auto* line = std::get_if<CoordinatorLogLine>(&action)) invariants_.on_said(line->text);
+  }
+  std::vector<CoordinatorAction> due;
+  for (CoordinatorAction& action : actions) coordinator.gate.take(std::move(action), due);
+  actions.clear();
+  coordinator_actions_ = std::move(actions);
+  carry_out_all(due);
+  if (!coordinator.alive) return;
+  invariants_.on_stepped();
+  set_coordinators_timer();
+}
+
+void World::note_decided(const SendDirective& action) {
+  const auto link = scene_.coordinator->links.find(action.agent);
+  if (link == scene_.coordinator->links.end()) return invariants_.on_not_sent(action.agent, action.directive);
+  const int process = scene_.network.link(link->second).process;
+  if (process >= 0) invariants_.on_sent(scene_.process(process), action.directive);
+}
+
+// A coordinator that is killed may have done any part of this.
+void World::carry_out_all(const std::vector<CoordinatorAction>& actions) {
+  Coordinator& coordinator = *scene_.coordinator;
+  for (const CoordinatorAction& action : actions) {
+    if (coordinator.dies_after && (*coordinator.dies_after)-- <= 0) return kill_coordinator();
     mark(60 + static_cast<int>(action.index()), 0);
     std::visit([&](const auto& a) { carry_out(a); }, action);
   }
-  actions.clear();
-  coordinator_actions_ = std::move(actions);
-  invariants_.on_stepped();
-  set_coordinators_timer();
+  if (coordinator.dies_after && *coordinator.dies_after <= 0) kill_coordinator();
+}
+
+// ---- The journal ----
+
+void World::carry_out(const Record& action) {
+  Coordinator& coordinator = *scene_.coordinator;
+  coordinator.writing.push_back(action);
+  if (coordinator.writing.size() == 1) write_next();
+}
+
+void World::write_next() {
+  const Duration takes = spawn_random_.between(Duration(0), milliseconds(spawn_random_.percent(5) ? 300 : 3));
+  deliver_to_coordinator_at(now() + takes, [this] {
+    Coordinator& coordinator = *scene_.coordinator;
+    const Record record = coordinator.writing.front();
+    coordinator.writing.pop_front();
+    coordinator.kept = record.content;
+    coordinator.kept_at = now();
+    if (!coordinator.writing.empty()) write_next();
+    std::vector<CoordinatorAction> due;
+    coordinator.gate.kept(record.number, due);
+    carry_out_all(due);
+  });
+}
+
+void World::kill_coordinator() {
+  Coordinator& coordinator = *scene_.coordinator;
+  if (!coordinator.alive) return;
+  mark(8, coordinator.life);
+  note("coordinator", [] { return "it is killed"; });
+  coverage_.reached(Branch::CoordinatorKilled);
+  // All agents are back before their leases end, unless it takes long or is killed again soon.
+  const Duration way = 6 * scene_.plan.delay * (scene_.plan.slow_percent > 0 ? 10 : 1) + 4 * scene_.plan.late;
+  const bool takes_long = coordinator.comes_back_after + way + milliseconds(500) > kReconnectWindow * 2 / 3;
+  const bool is_again = coordinator.killed_at > Time() && now() < coordinator.killed_at + seconds(4);
+  if (takes_long || is_again) {
+    disturb(0, coordinator.comes_back_after);
+    scene_.network_calm_from = scene_.machine(0).calm_from;
+  }
+  coordinator.dies_after.reset();
+  coordinator.alive = coordinator.asleep = false;
+  coordinator.inbox.clear();
+  coordinator.killed_at = now();
+  ++coordinator.life;
+  const auto links = coordinator.links;
+  for (const auto& [id, link] : links) close_coordinators_end(link);
+  // What it was writing is there, or not.
+  const int stored = spawn_random_.below(static_cast<int>(coordinator.writing.size()) + 1);
+  if (stored > 0) {
+    coordinator.kept = coordinator.writing[static_cast<std::size_t>(stored - 1)].content;
+    coordinator.kept_at = now();
+    coverage_.reached(Branch::UntoldIsKept);
+  }
+  if (static_cast<int>(coordinator.writing.size()) > stored) coverage_.reached(Branch::UntoldIsForgotten);
+  coordinator.writing.clear();
+  queue_.at(now() + coordinator.comes_back_after, [this, life = coordinator.life] {
+    if (scene_.coordinator->life == life) recover_coordinator();
+  });
+}
+
+// Failures that reached an earlier life, and that it has not recorded, are news for the next one.
+void World::forget_unrecorded_failures(const JobRecord& record) {
+  for (Worker& worker : scene_.workers) {
+    const bool is_known = std::any_of(record.failures.begin(), record.failures.end(),
+                                      [&](const auto& known) { return known.failure.pid == worker.pid(); });
+    if (!is_known && worker.round == record.round) worker.reported = 0;
+  }
+}
+
+void World::recover_coordinator() {
+  Coordinator& coordinator = *scene_.coordinator;
+  scene_.now = now();
+  if (const Time frozen = scene_.machine(0).frozen_until; frozen > now()) {
+    return queue_.at(frozen, [this, life = coordinator.life] {
+      if (scene_.coordinator->life == life) recover_coordinator();
+    });
+  }
+  mark(9, coordinator.life);
+  note("coordinator", [] { return "its keeper starts it again"; });
+  coordinator.core = CoordinatorCore(coordinators_config(scene_.process(coordinator.process)));
+  coordinator.gate = RecordGate();
+  coordinator.alive = true;
+  coordinator.awake_since = now();
+  coordinator.comes_back_after = Duration(0);
+  coordinator.timer.reset();
+  coordinator.over_since.reset();
+  coordinator.store_fails = false;
+  std::optional<JobRecord> record;
+  if (coordinator.kept) {
+    const auto read = decode_record(*coordinator.kept);
+    if (const auto* why = std::get_if<std::string>(&read)) invariants_.broken(Promise::ToldIsKept, *why);
+    record = std::get<JobRecord>(read);
+  }
+  forget_unrecorded_failures(record.value_or(JobRecord()));
+  invariants_.on_recovery(record);
+  if (!record) return;
+  const auto age = std::chrono::duration_cast<milliseconds>(now() - coordinator.kept_at);
+  handle(Recovered{*record, age});
 }
 
 std::string World::host_of(AgentId agent) const {
@@ -58,7 +185,7 @@ void World::set_coordinators_timer() {
   coordinator.timer = wake_at;
   if (!wake_at) return;
   const Time rings = *wake_at <= now() ? now() : *wake_at + lateness(tick_random_);
-  deliver_at(rings, coordinator.process, [this, wake_at] {
+  deliver_to_coordinator_at(rings, [this, wake_at] {
     Coordinator& late = *scene_.coordinator;
     if (late.timer != wake_at) return;
     late.timer.reset();
@@ -73,7 +200,7 @@ void World::set_coordinators_timer() {
 
 void World::report_arrives(LinkId id, const AgentState& state) {
   if (scene_.network.link(id).to_other_coordinator) return answer_as_other_coordinator(id, state);
-  deliver(scene_.coordinator->process, [this, id, state] {
+  deliver_to_coordinator([this, id, state] {
     const Link& link = scene_.network.link(id);
     const Process& process = scene_.process(link.process);
     if (!link.coordinator_open) {
@@ -101,7 +228,7 @@ void World::note_failures(const Process& process, const AgentState& state) {
 
 void World::beat_arrives(LinkId id) {
   if (scene_.network.link(id).to_other_coordinator) return;
-  deliver(scene_.coordinator->process, [this, id] {
+  deliver_to_coordinator([this, id] {
     const Link& link = scene_.network.link(id);
     if (!link.coordinator_open) return;
     invariants_.on_beat(scene_.process(link.process), id);
@@ -112,7 +239,7 @@ void World::beat_arrives(LinkId id) {
 void World::break_coordinators_end(LinkId id, const std::string& why) {
   Link& link = scene_.network.link(id);
   if (!link.coordinator_open || link.to_other_coordinator) return;
-  deliver(scene_.coordinator->process, [this, id, why] {
+  deliver_to_coordinator([this, id, why] {
     Link& broken = scene_.network.link(id);
     if (!broken.coordinator_open) return;
     broken.coordinator_open = false;
@@ -149,7 +276,7 @@ void World::close_coordinators_end(LinkId id) {
 
 void World::carry_out(const SendDirective& action) {
   const auto link = scene_.coordinator->links.find(action.agent);
-  if (link == scene_.coordinator->links.end()) return invariants_.on_not_sent(action.agent, action.directive);
+  if (link == scene_.coordinator->links.end()) return;
   const LinkId id = link->second;
   if (Liar* const liar = liar_on(id)) liar->told = action.directive;
   if (scene_.network.link(id).process < 0) return;
@@ -157,7 +284,7 @@ void World::carry_out(const SendDirective& action) {
   const bool is_news =
       action.directive.kind == Directive::Kind::Wait && action.directive.reason.find("waiting for") == 0;
   ++(is_news ? to.news_got : to.directives_got);
-  invariants_.on_sent(to, action.directive);
+  invariants_.on_sent_off(to, action.directive);
   const auto time = scene_.network.arrival(now(), id, Way::Down);
   if (!time)
     return note("coordinator", [&] { return "(what it tells " + to.config.host + " is lost in the network)"; });
@@ -192,14 +319,10 @@ void World::carry_out(const OpenStore& action) {
   const bool fails = std::exchange(coordinator.store_fails, false);
   const Duration takes = spawn_random_.between(Duration(0), milliseconds(spawn_random_.percent(10) ? 500 : 5)) +
                          std::exchange(coordinator.store_late, Duration(0));
-  deliver_at(now() + takes, coordinator.process, [this, round = action.round, fails] {
+  deliver_to_coordinator_at(now() + takes, [this, round = action.round, fails] {
     if (fails) return handle(StoreFailed{round, "no port is free"});
     handle(StoreOpened{round, "", static_cast<std::uint16_t>(20000 + round)});
   });
 }
-
-void World::carry_out(const PublishFailure& action) { invariants_.on_said(action.text); }
-
-void World::carry_out(const CoordinatorLogLine& action) { invariants_.on_said(action.text); }
 
 }  // namespace ddp::sim

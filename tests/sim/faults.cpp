@@ -155,8 +155,10 @@ void World::happen(const Fault& fault) {
       break;
     case FaultKind::AgentReplaced:
       disturb(fault.machine, fault.lasting);
-      if (agent) kill_agent(*agent);
-      if (!agent || fault.machine == 0) break;
+      if (!agent) break;
+      agent->is_replaced = scene_.coordinator && scene_.coordinator->is_apart && is_within(*agent);
+      kill_agent(*agent);
+      if (fault.machine == 0 && !agent->is_replaced) break;
       queue_.at(now() + fault.lasting, [this, fault] {
         start_agent(fault.machine, scene_.plan.machines[static_cast<std::size_t>(fault.machine)].slots,
                     Process::Role::Wanted, 0);
@@ -171,6 +173,23 @@ void World::happen(const Fault& fault) {
       break;
     case FaultKind::SecretDiffers:
       start_agent(next_machine, 1, Process::Role::SecretDiffers, 0);
+      break;
+    case FaultKind::CoordinatorKilled: {
+      if (!scene_.coordinator || !scene_.coordinator->is_apart || !scene_.coordinator->alive) break;
+      Coordinator& coordinator = *scene_.coordinator;
+      coordinator.comes_back_after = fault.lasting;
+      if (fault.number == 0) {
+        kill_coordinator();
+      } else {
+        coordinator.dies_after = fault.number;
+      }
+      break;
+    }
+    case FaultKind::StoreKilled:
+      if (!scene_.coordinator || !scene_.coordinator->is_apart) break;
+      deliver_to_coordinator([this, clients = fault.number] {
+        handle(rendezvous::StoreLost{clients, "the store (pid 7) was killed by SIGKILL"});
+      });
       break;
     case FaultKind::OtherCoordinator:
       if (!scene_.coordinator || !scene_.coordinator->alive) break;

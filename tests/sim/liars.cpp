@@ -133,7 +133,7 @@ void World::open_liars_link(Liar& liar) {
     const Link& link = scene_.network.link(entry.second);
     return link.process < 0 && link.machine == liar.machine;
   });
-  if (open > kLinksKept || scene_.process(coordinator.process).asleep) return;
+  if (open > kLinksKept || scene_.coordinators_process().asleep) return;
   const LinkId id = scene_.network.open(now(), -1, liar.machine, false);
   Link& link = scene_.network.link(id);
   link.agent_id = coordinator.next_agent++;
@@ -141,7 +141,7 @@ void World::open_liars_link(Liar& liar) {
   liar.link = id;
   liar.decoder = {};
   mark(7, liar.machine);
-  deliver(coordinator.process, [this, id] {
+  deliver_to_coordinator([this, id] {
     const Link& linked = scene_.network.link(id);
     if (linked.coordinator_open) handle(AgentLinked{linked.agent_id, address_of(linked.machine)});
   });
@@ -159,7 +159,7 @@ void World::send_bytes(Liar& liar, const std::string& bytes) {
   if (!time) return;
   queue_.at(*time, [this, index, link = liar.link, bytes] {
     if (!scene_.coordinator) return;
-    deliver(scene_.coordinator->process, [this, index, link, bytes] { bytes_arrive(index, link, bytes); });
+    deliver_to_coordinator([this, index, link, bytes] { bytes_arrive(index, link, bytes); });
   });
 }
 

@@ -18,7 +18,8 @@ constexpr std::array<const char*, kFaultKinds> kNames = {
     "host frozen",    "link cut",          "links die",       "link flaps",
     "link half-open", "partition",         "user stops",      "user stops twice",
     "agent starts",   "agent replaced",    "node rank taken", "shape differs",
-    "secret differs", "other coordinator", "hang found",
+    "secret differs", "other coordinator", "hang found",      "coordinator killed",
+    "store killed",
 };
 
 int machines_wanted(Random& random) {
@@ -146,7 +147,6 @@ bool ends_the_job(const Fault& fault) {
     case FaultKind::PowerLoss:
     case FaultKind::UserStops:
     case FaultKind::UserStopsTwice:
-    case FaultKind::AgentReplaced:
       return fault.machine == 0;
     case FaultKind::OtherCoordinator:
       return true;
@@ -206,6 +206,29 @@ void choose_budget(Plan& plan) {
   plan.ranks_are_wanted = random.percent(20);
 }
 
+// Draws from a stream of its own, too.
+void choose_deaths(Plan& plan) {
+  Random random(plan.seed, {24});
+  if (plan.job.max_nodes == 1 || !random.percent(40)) return;
+  const bool in_a_row = random.percent(20);
+  const int deaths = in_a_row ? random.between(2, 10) : random.between(1, 3);
+  milliseconds at = any(random, milliseconds(0), seconds(40));
+  for (int i = 0; i < deaths; ++i) {
+    Fault fault = {.at = at, .kind = FaultKind::CoordinatorKilled};
+    fault.number = random.pick({0, 0, 1, 1, 2, 3, 5, 20});
+    fault.lasting = random.percent(90) ? any(random, milliseconds(10), milliseconds(300))
+                                       : any(random, milliseconds(300), seconds(6));
+    plan.faults.push_back(fault);
+    if (random.percent(15)) {
+      Fault store = {.at = at + any(random, milliseconds(0), seconds(2)), .kind = FaultKind::StoreKilled};
+      store.number = random.pick({0, 1, 4});
+      plan.faults.push_back(store);
+    }
+    at = in_a_row ? at + any(random, milliseconds(20), seconds(2)) : any(random, milliseconds(0), seconds(60));
+  }
+  std::stable_sort(plan.faults.begin(), plan.faults.end(), [](const Fault& a, const Fault& b) { return a.at < b.at; });
+}
+
 }  // namespace
 
 Plan make_plan(std::uint64_t seed) {
@@ -219,6 +242,7 @@ Plan make_plan(std::uint64_t seed) {
   choose_hangs(plan);
   plan.job.survivors_stay = Random(seed, {19}).percent(40);
   choose_budget(plan);
+  choose_deaths(plan);
   return plan;
 }
 
@@ -300,6 +324,10 @@ std::string describe(const Fault& fault) {
       return where + kLost[static_cast<std::size_t>(fault.number)] +
              (fault.kind == FaultKind::Partition ? lasting : "");
     }
+    case FaultKind::CoordinatorKilled:
+      return name + " after " + std::to_string(fault.number) + " more actions" + lasting;
+    case FaultKind::StoreKilled:
+      return name + ", with " + std::to_string(fault.number) + " connections";
     case FaultKind::AgentStarts:
     case FaultKind::SecretDiffers:
       return name;

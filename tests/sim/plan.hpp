@@ -44,8 +44,12 @@ enum class FaultKind {
   SecretDiffers,     // an agent starts with the secret of another job
   OtherCoordinator,  // the coordinator is killed, and one of another epoch takes its address
   HangFound,         // this agent finds that the job makes no progress
+  // The coordinator is killed when it has carried out `number` more actions, or at once, and comes back after `lasting`
+  // with what its journal has; in a job of several nodes.
+  CoordinatorKilled,
+  StoreKilled,  // while `number` connections of workers were open
 };
-inline constexpr int kFaultKinds = static_cast<int>(FaultKind::HangFound) + 1;
+inline constexpr int kFaultKinds = static_cast<int>(FaultKind::StoreKilled) + 1;
 
 // The direction in which a broken network loses messages.
 enum Lost { Both, ToCoordinator, ToAgent };

@@ -13,6 +13,7 @@
 
 #include "launcher/agent/agent_core.hpp"
 #include "rendezvous/coordinator/coordinator_core.hpp"
+#include "rendezvous/coordinator/record_gate.hpp"
 #include "tests/sim/network.hpp"
 #include "tests/sim/plan.hpp"
 
@@ -75,8 +76,16 @@ inline launcher::WorkerWords words_of(const Worker& worker) {
           .flight_recorder = folder_of(worker) + "/flight_recorder.json"};
 }
 
-// An agent's process with the state of its driver. The first process has the coordinator in it.
-struct Process {
+// What a process of either kind has.
+struct Runner {
+  bool alive = true;
+  bool asleep = false;  // suspended: it handles nothing
+  Time asleep_since, wakes_at, awake_since;
+  std::vector<Task> inbox;
+};
+
+// An agent's process with the state of its driver. In a job of one node the coordinator is in it, too.
+struct Process : Runner {
   enum class Role { Wanted, RankTaken, ShapeDiffers, SecretDiffers };
 
   Process(int process, int on_machine, launcher::AgentConfig agent)
@@ -87,11 +96,6 @@ struct Process {
   launcher::AgentConfig config;
   launcher::AgentCore core;
   std::deque<launcher::AgentEvent> waiting;  // as in CoreDriver
-  bool alive = true;
-
-  bool asleep = false;  // suspended: it handles nothing
-  Time asleep_since, wakes_at, awake_since;
-  std::vector<Task> inbox;
 
   LinkId link = -1;  // the newest one that was up
   bool up = false;
@@ -112,6 +116,7 @@ struct Process {
   int newest_round_told = 0;
   std::vector<rendezvous::Directive> told;  // kept if old directives are repeated
 
+  bool is_replaced = false;  // it was killed, and its keeper starts another agent
   std::optional<Time> user_stopped;
   std::vector<int> users_signals;
   std::optional<Time> stop_told;     // when the coordinator's Stop arrived, while it is not idle
@@ -120,12 +125,15 @@ struct Process {
   int links_made = 0, reports_sent = 0, directives_got = 0, news_got = 0;
 };
 
-struct Coordinator {
-  Coordinator(rendezvous::CoordinatorConfig config, int in) : core(std::move(config)), process(in) {}
+// In a job of several nodes it is a process of its own on machine 0, which may die and come back.
+struct Coordinator : Runner {
+  Coordinator(rendezvous::CoordinatorConfig config, int in, bool apart)
+      : core(std::move(config)), process(in), is_apart(apart) {}
 
   rendezvous::CoordinatorCore core;
-  int process;
-  bool alive = true;
+  int process;  // the newest agent of its node
+  bool is_apart;
+  int life = 1;                 // what was to come to an earlier life does not reach this one
   std::map<int, LinkId> links;  // open ones, by AgentId
   int next_agent = 1;
   std::optional<Time> timer;
@@ -134,6 +142,14 @@ struct Coordinator {
   bool store_fails = false;
   Duration store_late{};
   std::optional<Time> over_since;
+
+  rendezvous::RecordGate gate;
+  std::deque<rendezvous::Record> writing;  // not kept yet
+  std::optional<std::string> kept;         // what the journal has
+  Time kept_at;
+  std::optional<int> dies_after;  // after this number of its actions
+  Duration comes_back_after{};
+  Time killed_at;
 };
 
 struct MachineState {
@@ -160,6 +176,13 @@ struct Scene {
   const Worker& worker(int id) const { return workers[static_cast<std::size_t>(id)]; }
   MachineState& machine(int index) { return machines.at(static_cast<std::size_t>(index)); }
   const MachineState& machine(int index) const { return machines.at(static_cast<std::size_t>(index)); }
+  // The process in which the coordinator is.
+  Runner& coordinators_process() {
+    return coordinator->is_apart ? static_cast<Runner&>(*coordinator) : process(coordinator->process);
+  }
+  const Runner& coordinators_process() const {
+    return coordinator->is_apart ? static_cast<const Runner&>(*coordinator) : process(coordinator->process);
+  }
   bool is_stuck(const Worker& worker) const { return worker.stuck_until && *worker.stuck_until > now; }
 };
 

@@ -63,15 +63,26 @@ void World::run_until_all_ended() {
   if (alive_ > 0) invariants_.broken(Promise::EveryRunEnds, "no event is left, and agents still run");
 }
 
-void World::deliver(int index, Task task) {
-  Process& process = scene_.process(index);
+void World::deliver_to(Runner& runner, Task task) {
   scene_.now = now();
-  if (!process.alive) return;
-  if (process.asleep) {
-    process.inbox.push_back(std::move(task));
+  if (!runner.alive) return;
+  if (runner.asleep) {
+    runner.inbox.push_back(std::move(task));
   } else {
     task();
   }
+}
+
+void World::deliver(int index, Task task) { deliver_to(scene_.process(index), std::move(task)); }
+
+void World::deliver_to_coordinator(Task task) { deliver_to(scene_.coordinators_process(), std::move(task)); }
+
+void World::deliver_to_coordinator_at(Time time, Task task) {
+  queue_.at(time, [this, life = scene_.coordinator->life, task = std::move(task)] {
+    deliver_to_coordinator([this, life, task] {
+      if (scene_.coordinator->life == life && scene_.coordinator->alive) task();
+    });
+  });
 }
 
 void World::deliver_at(Time time, int process, Task task) {
@@ -105,7 +116,8 @@ launcher::AgentConfig World::config_of(int machine, int slots, Process::Role rol
   config.join_timeout = plan.join_timeout;
   config.shutdown_timeout = plan.shutdown_timeout;
   config.on_hang = plan.on_hang;
-  if (machine > 0 || scene_.coordinator) config.coordinator = "10.0.0.0:29500";
+  if (machine > 0 || scene_.coordinator || plan.job.max_nodes > 1) config.coordinator = "10.0.0.0:29500";
+  config.is_beside_coordinator = machine == 0 && plan.job.max_nodes > 1;
   if (role == Process::Role::RankTaken) config.node_rank = variant % plan.job.max_nodes;
   if (role == Process::Role::ShapeDiffers) {
     if (variant == 0) config.job.id = "another job";
@@ -130,8 +142,12 @@ Process& World::start_agent(int machine, int slots, Process::Role role, int vari
   mark(1, index, machine);
   note(process.config.host,
        [&] { return "an agent starts, for " + std::to_string(slots) + (slots == 1 ? " worker" : " workers"); });
-  if (has_coordinator) {
-    start_coordinator(process);
+  if (has_coordinator) start_coordinator(process);
+  if (is_within(process)) {
+    scene_.coordinator->process = index;
+    handle(process, launcher::Tick{});
+    connect(process);
+  } else if (has_coordinator) {
     connect_within(process);
   } else {
     handle(process, launcher::Tick{});
@@ -149,6 +165,8 @@ void World::end_process(Process& process) {
   ++process.tries;
   if (process.link >= 0) close_agents_end(process.link);
   if (!scene_.coordinator || scene_.coordinator->process != process.index) return;
+  if (process.is_replaced && scene_.coordinator->is_apart) return;  // its keeper starts another agent
+  ++scene_.coordinator->life;
   scene_.coordinator->alive = false;
   if (!process.left) coverage_.reached(Branch::CoordinatorDied);
   const auto links = scene_.coordinator->links;
@@ -204,16 +222,12 @@ void World::wake(Process& process) {
   mark(3, process.index);
   note(process.config.host, [] { return "its agent goes on"; });
   process.asleep = false;
-  const bool overslept = now() - process.asleep_since > seconds(2);
-  if (overslept && scene_.coordinator && scene_.coordinator->process == process.index) {
-    coverage_.reached(Branch::OwnSleepForgiven);
-  }
+  const bool coordinates =
+      scene_.coordinator && !scene_.coordinator->is_apart && scene_.coordinator->process == process.index;
   process.awake_since = now();
-  const auto tick = [this, &process] {
+  const auto tick = [this, &process, coordinates] {
     if (process.alive) handle(process, launcher::Tick{});
-    if (scene_.coordinator && scene_.coordinator->alive && scene_.coordinator->process == process.index) {
-      handle(rendezvous::CoordinatorTick{});
-    }
+    if (coordinates && scene_.coordinator->alive) handle(rendezvous::CoordinatorTick{});
   };
   const bool ticks_first = tick_random_.percent(50);
   if (ticks_first) tick();
@@ -222,11 +236,42 @@ void World::wake(Process& process) {
   if (!ticks_first) tick();
 }
 
+void World::sleep_coordinator(Time until) {
+  Coordinator& coordinator = *scene_.coordinator;
+  if (!coordinator.alive) return;
+  coordinator.wakes_at = std::max(coordinator.wakes_at, until);
+  if (std::exchange(coordinator.asleep, true)) return;
+  coordinator.asleep_since = now();
+  note("coordinator", [] { return "it is suspended"; });
+  queue_.at(until, [this] { wake_coordinator(); });
+}
+
+void World::wake_coordinator() {
+  scene_.now = now();
+  Coordinator& coordinator = *scene_.coordinator;
+  if (!coordinator.alive || !coordinator.asleep) return;
+  if (coordinator.wakes_at > now()) {
+    queue_.at(coordinator.wakes_at, [this] { wake_coordinator(); });
+    return;
+  }
+  mark(3, -1);
+  note("coordinator", [] { return "it goes on"; });
+  coordinator.asleep = false;
+  coordinator.awake_since = now();
+  if (now() - coordinator.asleep_since > seconds(2)) coverage_.reached(Branch::OwnSleepForgiven);
+  const bool ticks_first = tick_random_.percent(50);
+  if (ticks_first) handle(rendezvous::CoordinatorTick{});
+  const std::vector<Task> inbox = std::exchange(coordinator.inbox, {});
+  for (const Task& task : inbox) deliver_to_coordinator(task);
+  if (!ticks_first) handle(rendezvous::CoordinatorTick{});
+}
+
 void World::freeze(int machine, Time until) {
   scene_.machine(machine).frozen_until = std::max(scene_.machine(machine).frozen_until, until);
   for (Process& process : scene_.processes) {
     if (process.machine == machine) sleep(process, until);
   }
+  if (machine == 0 && scene_.coordinator && scene_.coordinator->is_apart) sleep_coordinator(until);
 }
 
 // ---- What happened ----

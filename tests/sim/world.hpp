@@ -50,6 +50,10 @@ class World {
   // Runs a task of a process; later if the process is suspended, never if it has ended.
   void deliver(int process, Task task);
   void deliver_at(Time time, int process, Task task);
+  void deliver_to(Runner& runner, Task task);
+  // Runs a task of the coordinator's process, if it is still in the life that it has now.
+  void deliver_to_coordinator(Task task);
+  void deliver_to_coordinator_at(Time time, Task task);
   Duration lateness(Random& random) { return random.between(Duration(0), scene_.plan.late); }
 
   // world.cpp
@@ -61,6 +65,8 @@ class World {
   void lose_power(int machine);
   void sleep(Process& process, Time until);
   void wake(Process& process);
+  void sleep_coordinator(Time until);
+  void wake_coordinator();
   void freeze(int machine, Time until);
   Process* agent_on(int machine);
 
@@ -99,6 +105,8 @@ class World {
   void stop_the_start(Process& process);
   std::vector<int> exiting_workers(const Process& process) const;
   void connect_within(Process& process);
+  void try_within(Process& process, int number);
+  bool is_within(const Process& process) const;
   void connect(Process& process);
   void try_link(Process& process, int number, Time give_up);
   void try_failed(Process& process, const std::string& why);
@@ -110,15 +118,24 @@ class World {
   // coordinators.cpp
   void start_coordinator(Process& process);
   void handle(const rendezvous::CoordinatorEvent& event);
+  rendezvous::CoordinatorConfig coordinators_config(const Process& process) const;
+  void note_decided(const rendezvous::SendDirective& action);
+  void carry_out_all(const std::vector<rendezvous::CoordinatorAction>& actions);
+  void write_next();
+  void kill_coordinator();
+  void recover_coordinator();
+  void forget_unrecorded_failures(const rendezvous::JobRecord& record);
   std::string host_of(rendezvous::AgentId agent) const;
   void set_coordinators_timer();
   void carry_out(const rendezvous::SendDirective& action);
   void carry_out(const rendezvous::AnswerBeat& action);
   void carry_out(const rendezvous::CloseLink& action);
   void carry_out(const rendezvous::OpenStore& action);
-  void carry_out(const rendezvous::PublishFailure& action);
-  void carry_out(const rendezvous::CoordinatorLogLine& action);
+  // What is said is heard when it is decided.
+  void carry_out(const rendezvous::PublishFailure&) {}
+  void carry_out(const rendezvous::CoordinatorLogLine&) {}
   void carry_out(const rendezvous::RecordNode&) {}  // nothing depends on it
+  void carry_out(const rendezvous::Record& action);
   void close_coordinators_end(LinkId link);
   void break_coordinators_end(LinkId link, const std::string& why);
   void report_arrives(LinkId link, const rendezvous::AgentState& state);

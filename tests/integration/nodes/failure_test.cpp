@@ -24,8 +24,6 @@ constexpr char kLostAfter3s[] = "last_call_timeout=1,keep_alive_interval=1,keep_
 
 microseconds since(Clock::time_point start) { return std::chrono::duration_cast<microseconds>(Clock::now() - start); }
 
-void kill_agent_of(const Process& node) { ::kill(agent_of(node), SIGKILL); }
-
 // Returns what follows `before` where it occurs last: after "ready ", the pid of the newest worker.
 std::string newest(const std::string& out, const std::string& before) {
   const auto at = out.rfind(before);
@@ -172,19 +170,18 @@ TEST_CASE("nodes: workers that ignore the stop are killed after the grace on eve
 
 // ---- Agents and hosts die ----
 
-TEST_CASE("nodes: an elastic job goes on without a node whose agent is killed, and takes it in again when it is back",
+TEST_CASE("nodes: an elastic job goes on without a node that dies, and takes it in again when it is back",
           "[launcher][integration][A8][N13][N14]") {
   const Hosts hosts(3);
   NodesJob job(hosts, c10d_job("1:3"), kUntilTold);
   for (int host = 0; host < 3; ++host) job.start(host);
   for (int host = 0; host < 3; ++host) job.on(host).wait_for("met 3");
   const auto start = Clock::now();
-  kill_agent_of(job.on(1));
+  kill_node(job.on(1));
   const Result killed = job.on(1).wait();
   CHECK(killed.code == 128 + SIGKILL);
   for (const int host : {0, 2}) job.on(host).wait_for("met 2");
-  measured("an agent's death to the next round's workers", since(start));
-  CHECK(since(start) < std::chrono::seconds(2));  // less than a link has to come back
+  measured("a node's death to the next round's workers", since(start));
   const auto seat = [&](int host) { return newest(job.on(host).out(), "local 0 of 1, "); };
   CHECK(count(seat(0), "node 0 of 2, restart 0, ") == 1);
   CHECK(count(seat(2), "node 1 of 2, restart 0, ") == 1);
@@ -197,7 +194,7 @@ TEST_CASE("nodes: an elastic job goes on without a node whose agent is killed, a
   CHECK(count(seat(2), "node 1 of 3, restart 0, ") == 1);
   CHECK(count(seat(1), "node 2 of 3, restart 0, ") == 1);
   succeed(job, {0, 1, 2});
-  CHECK(count(job.on(0).err(), "node1 (10.7.0.2) left the job: its agent was killed by SIGKILL") >= 1);
+  CHECK(count(job.on(0).err(), "node1 (10.7.0.2) was lost: its link broke") >= 1);
   CHECK(hosts.all_gone());
 }
 
@@ -207,8 +204,8 @@ TEST_CASE("nodes: an elastic job below MIN waits for another node, and goes on w
   NodesJob job(hosts, c10d_job("2:3") + Words{"--max-restarts=1"}, kUntilTold);
   for (const int host : {0, 1}) job.start(host);
   for (const int host : {0, 1}) job.on(host).wait_for("met 2");
-  kill_agent_of(job.on(1));
-  job.on(0).wait_for("node1 (10.7.0.2) left the job");
+  kill_node(job.on(1));
+  job.on(0).wait_for("node1 (10.7.0.2) was lost");
   CHECK(count(job.on(0).out(), "met") == 1);
   job.start(2);
   job.on(0).wait_for("met 2", 2);
@@ -226,12 +223,12 @@ TEST_CASE("nodes: a job of a fixed size waits for the replacement of a lost node
     job.start(0, {"--node_rank=0"});
     job.start(1, {"--node_rank=1"});
     for (const int host : {0, 1}) job.on(host).wait_for("met 2");
-    kill_agent_of(job.on(1));
+    kill_node(job.on(1));
     job.start(2, {"--node_rank=1"});  // before its loss is noticed
     job.on(0).wait_for("met 2", 2);
     job.on(2).wait_for("node 1 of 2, restart 1, ");
     succeed(job, {0, 2});
-    CHECK(count(job.on(0).err(), "restart 1 of 1: node node1 (10.7.0.2) left the job") == 1);
+    CHECK(count(job.on(0).err(), "restart 1 of 1: node node1 (10.7.0.2) was lost") == 1);
   }
   CHECK(hosts.all_gone());
 }
@@ -245,14 +242,13 @@ TEST_CASE("nodes: a lost node that may not be replaced, or is not in time, ends 
                  kUntilTold);
     for (int host = 0; host < 3; ++host) job.start_ranked(host);
     for (int host = 0; host < 3; ++host) job.on(host).wait_for("met 3");
-    kill_agent_of(job.on(2));
+    kill_node(job.on(2));
     std::string reason;
     for (const int host : {0, 1}) {
       const Result result = job.on(host).wait();
       CAPTURE(host, result.out, result.err);
       CHECK(result.code == 75);
-      const std::string own =
-          from(result.err, " stopped: node node2 (10.7.0.3) left the job: its agent was killed by SIGKILL");
+      const std::string own = from(result.err, " stopped: node node2 (10.7.0.3) was lost: its link broke");
       CHECK(!own.empty());
       CHECK(count(own, "; nobody took its place within 1 s (--rdzv-conf join_timeout)") == budget);
       if (host == 0) reason = own;
@@ -274,7 +270,7 @@ TEST_CASE("nodes: when the coordinator's node dies the others kill their workers
     if (by_power) {
       hosts.power_off(0);
     } else {
-      kill_agent_of(job.on(0));
+      kill_node(job.on(0));
     }
     for (const int host : {1, 2}) {
       const Result result = job.on(host).wait();
@@ -405,7 +401,7 @@ TEST_CASE("nodes: a node above MAX waits as a spare, and takes the place and ran
   const auto seat = [&](int host) { return newest(job.on(host).out(), "local 0 of 1, ").substr(0, 25); };
   const std::string free = seat(1), kept = seat(2);
   job.start(3).wait_for("all places of this job are taken: this node waits as a spare");
-  kill_agent_of(job.on(1));
+  kill_node(job.on(1));
   for (const int host : {0, 2}) job.on(host).wait_for("met 3", 2);
   job.on(3).wait_for("met 3");
   CHECK(seat(3) == free);

@@ -57,7 +57,7 @@ TEST_CASE("meeting file: one that a killed job has left behind is taken over at 
   const std::string path = folder / "meet";
   NodesJob dead(hosts, file_job("2", path), {"say=started"});
   dead.start(0).wait_for("1 of 2 there");
-  kill(agent_of(dead.on(0)), SIGKILL);  // with any other process killed first, it would end in order
+  kill_node(dead.on(0));
   dead.on(0).wait();
   REQUIRE(std::filesystem::exists(path));
 

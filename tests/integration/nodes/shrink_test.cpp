@@ -166,7 +166,7 @@ TEST_CASE("shrink: workers whose peers are gone wait until ddprun knows that a s
   ::kill(agent, SIGSTOP);  // it tells nobody of its worker's death, and of its own silence nobody knows yet
   for (const pid_t worker : workers) ::kill(worker, SIGKILL);
   job.node(0).wait_for("has taken a step in a world of 1");
-  ::kill(agent, SIGKILL);
+  ::kill(keeper_of(job.node(1)), SIGKILL);
   job.finish({{1, 128 + SIGKILL}});
   CAPTURE(job.out, job.err);
   CHECK(pids_of(job.node(0).out(), "begins at step 0") == pids_of(job.node(0).out(), "ends with"));

@@ -158,7 +158,7 @@ TEST_CASE("nodes: a restarted coordinator belongs to another job, and nodes of t
                {"meet", "catch=USR1", "ready", "wait"});
   for (const int host : {0, 1}) job.start(host);
   for (const int host : {0, 1}) job.on(host).wait_for("ready");
-  ::kill(agent_of(job.on(0)), SIGKILL);  // at once, so that the other agent receives nothing
+  kill_node(job.on(0));  // at once, so that the other agent receives nothing
   CHECK(job.on(0).all_gone());
   job.start(0);
   const Result served = job.on(1).wait();

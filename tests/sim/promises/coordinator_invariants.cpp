@@ -35,7 +35,7 @@ void Invariants::on_heard(const Process& from, LinkId link, const rendezvous::Ag
   if (found(reported_, from.index).value_or(link) > link) return;  // the process has a newer link
   // When the job is over, the coordinator logs no lost nodes, and it looks for them only twice a second.
   const auto broke = found(broke_, from.index);
-  const bool too_late = (broke && scene_.now >= *broke + kReconnectWindow) ||
+  const bool too_late = (broke && !restored_.contains(from.index) && scene_.now >= *broke + kReconnectWindow) ||
                         scene_.now >= found(heard_, from.index).value_or(scene_.now) + scene_.plan.lost_after;
   if (scene_.coordinator->core.over() && too_late) perhaps_lost_.insert(from.index);
   if (!state.stopped_because.empty()) {
@@ -53,6 +53,7 @@ void Invariants::on_heard(const Process& from, LinkId link, const rendezvous::Ag
   }
   if (!first_heard_) first_heard_ = scene_.now;
   heard_[from.index] = scene_.now;
+  restored_.erase(from.index);
   states_[from.index] = state;
   reported_[from.index] = link;
   broke_.erase(from.index);
@@ -130,6 +131,7 @@ void Invariants::check_goes_on() {
   if (!gathering_since_) gathering_since_ = scene_.now;
   int ready = 0;
   bool waits_for_link = false, waits_for_end = false;
+  bool own_is_ready = false;  // if it is not, its keeper may be starting another agent
   const auto round = rounds_.find(core.round());
   for (const int process : known_) {
     const rendezvous::AgentState& state = states_.at(process);
@@ -138,18 +140,21 @@ void Invariants::check_goes_on() {
     if (is_quiet) coverage_.reached(Branch::QuietInWait);
     waits_for_link = waits_for_link || broke_.contains(process);
     waits_for_end = waits_for_end || (!is_still && round != rounds_.end() && round->second.contains(process));
-    ready += is_still && state.unkillable.empty() && state.stop_signal == 0;
+    const bool is_ready = is_still && state.unkillable.empty() && state.stop_signal == 0;
+    ready += is_ready;
+    own_is_ready = own_is_ready || (is_ready && process == scene_.coordinator->process);
   }
   const rendezvous::JobShape& job = scene_.plan.job;
   const bool is_elastic = job.min_nodes < job.max_nodes;
-  promise(Promise::GoesOnAtOnce, !is_elastic || waits_for_link || waits_for_end || ready < job.min_nodes,
-          std::to_string(ready) + " nodes wait");
+  const bool waits = waits_for_link || waits_for_end || !own_is_ready;
+  promise(Promise::GoesOnAtOnce, !is_elastic || waits || ready < job.min_nodes, std::to_string(ready) + " nodes wait");
 }
 
 void Invariants::on_not_sent(int agent, const Directive& directive) {
   if (directive.kind != Directive::Kind::Exit) return;
   for (const auto& [process, link] : reported_) {
-    if (scene_.network.link(link).agent_id == agent) known_.erase(process);
+    if (scene_.network.link(link).agent_id != agent) continue;
+    known_.erase(process);
   }
 }
 
@@ -290,11 +295,11 @@ void Invariants::check_order(const Members& members) const {
 }
 
 // A reason names the node where a round's end began: "rank 5 on node h3 ...", "node h3 (10.1.3.1) was lost: ...".
-void Invariants::note_first_cause(const std::string& reason) {
+void Invariants::note_first_cause(int round, const std::string& reason) {
   const bool names_it = has(reason, "restart ") && !has(reason, kHang);
   const auto at = reason.find("node ");
   if (!names_it || at == std::string::npos) return;
-  ++first_causes_[reason.substr(at + 5, reason.find_first_of(" :", at + 5) - at - 5)];
+  first_causes_[round] = reason.substr(at + 5, reason.find_first_of(" :", at + 5) - at - 5);
 }
 
 // The coordinator may count more: a loss that costs no restart has no reason that is heard.
@@ -302,8 +307,8 @@ void Invariants::check_room(const Members& members) const {
   const int limit = scene_.plan.job.exclude_after;
   if (limit == 0) return;
   const auto is_faulty = [&](const std::string& host) {
-    const auto count = first_causes_.find(host);
-    return count != first_causes_.end() && count->second >= limit;
+    const auto is_its = [&](const auto& cause) { return cause.second == host; };
+    return std::count_if(first_causes_.begin(), first_causes_.end(), is_its) >= limit;
   };
   const bool one_waits =
       std::any_of(waited_.begin(), waited_.end(), [&](const std::string& host) { return !is_faulty(host); });
@@ -343,7 +348,7 @@ void Invariants::check_budget(int round, const Directive& run) {
                            " of " + std::to_string(job.max_restarts);
   const bool is_within = job.restart_window.count() > 0 || restarts <= job.max_restarts;
   promise(Promise::BudgetIsKept, restarts >= 0 && is_within, text);
-  if (round > 1) note_first_cause(run.reason);
+  if (round > 1) note_first_cause(round, run.reason);
   if (job.min_nodes == job.max_nodes) promise(Promise::FixedCountsEach, restarts == round - 1, text);
   promise(Promise::BudgetIsKept, scene_.plan.on_hang != launcher::OnHang::Stop || !has(run.reason, kHang), run.reason);
   if (round > 1) {
@@ -360,16 +365,15 @@ void Invariants::check_budget(int round, const Directive& run) {
   --previous;
   const int before = previous->second.begin()->second.restart_count;
   promise(Promise::BudgetIsKept, restarts >= before && restarts <= before + round - previous->first, text);
-  const bool a_worker_failed =
-      failed_by_itself_ || std::any_of(scene_.workers.begin(), scene_.workers.end(), [&](const Worker& w) {
-        return w.round >= previous->first && !w.acts && !w.status.success() && w.root >= 0;
-      });
+  const bool a_worker_failed = no_start_in_ >= previous->first ||
+                               std::any_of(scene_.workers.begin(), scene_.workers.end(), [&](const Worker& w) {
+                                 return w.round >= previous->first && !w.acts && !w.status.success() && w.root >= 0;
+                               });
   const bool one_hung = newest_hang_ >= previous->first;
   const bool may_spend = job.min_nodes == job.max_nodes || a_worker_failed || loss_was_late(round - 1) || one_hung;
   promise(Promise::MembershipIsFree, restarts == before || may_spend,
           text + ", and no worker failed by itself: " + run.reason);
   if (run.cause && restarts > before) check_cause(*run.cause);
-  failed_by_itself_ = false;
   lost_noticed_.clear();
 }
 
@@ -461,9 +465,10 @@ void Invariants::on_said(const std::string& text) {
   const bool is_disbelieved = has(text, "it reported ") || has(text, "it went back to");
   promise(Promise::HonestAreBelieved, !is_disbelieved || has(text, ("(" + std::string(kLiarsAddress)).c_str()), text);
   if (has(text, "MASTER_ADDR is not the same")) addresses_differ_ = true;
+  if (text == said_again_) return said_again_.clear();
   const bool is_lost = has(text, " was lost: ");
   if (!is_lost && !has(text, " left the job")) return;
-  const Process* process = process_on(text.substr(5, text.find(" (") - 5));
+  const Process* process = process_on(text.substr(5, text.find(' ', 5) - 5));
   if (!process) return;  // it is the coordinator's own
   if (is_lost) check_lost(*process, has(text, "its link broke"));
   perhaps_faulty_.insert(process->config.host);
@@ -503,6 +508,72 @@ void Invariants::check_lost(const Process& process, bool by_cut) {
   }
 }
 
+void Invariants::on_sent_off(const Process& to, const Directive& directive) {
+  sent_off_[to.index] = directive;
+  const bool is_the_end = directive.kind == Directive::Kind::Exit && !is_refusal(directive) && !lets_go(directive);
+  if (is_the_end) sent_end_ = directive;
+  if (directive.kind != Directive::Kind::Run) return;
+  sent_round_ = std::max(sent_round_, directive.round);
+  sent_restarts_ = std::max(sent_restarts_, directive.assignment.restart_count);
+}
+
+void Invariants::check_told(const rendezvous::JobRecord& record) const {
+  using Phase = rendezvous::CoordinatorCore::Phase;
+  const auto phase = static_cast<Phase>(record.phase);
+  promise(Promise::ToldIsKept, record.round >= sent_round_,
+          "round " + std::to_string(sent_round_) + " was announced, " + std::to_string(record.round) + " is known");
+  promise(
+      Promise::ToldIsKept, record.restarts >= sent_restarts_,
+      std::to_string(sent_restarts_) + " restarts were announced, " + std::to_string(record.restarts) + " are known");
+  promise(Promise::ToldIsKept, !sent_end_ || (record.exit && record.exit->reason == sent_end_->reason),
+          sent_end_ ? sent_end_->reason : "");
+  const bool may_run = phase == Phase::Opening || phase == Phase::Running;
+  for (const auto& [process, told] : sent_off_) {
+    const bool is_stop = told.kind == Directive::Kind::Stop && told.round == record.round &&
+                         told.stop_signal != SIGKILL && !has(told.reason, "waits");
+    promise(Promise::ToldIsKept, !is_stop || !may_run, scene_.process(process).config.host + ": " + told.reason);
+  }
+}
+
+// The new life knows what was recorded; what was decided after that is forgotten, and was told to nobody. Of the nodes
+// it knows only those that have a seat, and they have to link again.
+void Invariants::on_recovery(const std::optional<rendezvous::JobRecord>& left) {
+  using Phase = rendezvous::CoordinatorCore::Phase;
+  const rendezvous::JobRecord record = left.value_or(rendezvous::JobRecord());
+  check_told(record);
+  const auto phase = static_cast<Phase>(record.phase);
+  known_.clear();
+  for (const Process& process : scene_.processes) {
+    for (const auto& member : record.members) {
+      if (member.incarnation == process.config.incarnation) known_.insert(process.index);
+    }
+  }
+  restored_ = known_;
+  for (const int process : known_) {
+    heard_[process] = broke_[process] = scene_.now;
+    lost_at_.erase(process);  // that was not recorded
+    lost_noticed_.erase(process);
+    states_[process].phase = rendezvous::WorkersPhase::Running;
+  }
+  rounds_.erase(rounds_.upper_bound(phase == Phase::Opening ? record.round - 1 : record.round), rounds_.end());
+  first_causes_.erase(first_causes_.upper_bound(record.round), first_causes_.end());
+  told_ = sent_off_;
+  if (!record.exit) the_end_.reset();
+  const auto own = found(sent_off_, scene_.coordinator->process);
+  own_was_told_ = own && own->kind == Directive::Kind::Exit;
+  stop_reason_ = record.stop.reason;
+  said_again_ = phase == Phase::Stopping ? record.stop.reason : "";
+  restarts_at_.resize(std::min(restarts_at_.size(), record.spent.size()));
+  for (std::size_t i = restarts_at_.size(); i < record.spent.size(); ++i) {  // decided, and never told
+    restarts_at_.push_back(scene_.coordinator->kept_at - record.spent[i]);
+  }
+  restarts_seen_ = record.restarts;
+  round_seen_ = record.round;
+  gathering_since_.reset();
+  if (record.gathers_since && record.round > 0) gathering_since_ = scene_.coordinator->kept_at - *record.gathers_since;
+  challengers_.clear();
+}
+
 void Invariants::on_stepped() {
   const Coordinator& coordinator = *scene_.coordinator;
   const auto held = coordinator.core.held();
@@ -525,12 +596,15 @@ void Invariants::on_stepped() {
   if (coordinator.core.phase() == rendezvous::CoordinatorCore::Phase::Stopping && !is_crowd) check_second_signal();
   for (const int process : known_) {
     if (!coordinator.core.over() || is_crowd) break;
-    const bool can_hear = process != coordinator.process && broke_.count(process) == 0;
+    const Process& node = scene_.process(process);
+    const bool is_own = node.machine == 0 && node.role == Process::Role::Wanted;  // also one that is replaced
+    const bool can_hear = !is_own && broke_.count(process) == 0;
     promise(Promise::EndIsTold, !can_hear || told_[process].kind == Directive::Kind::Exit,
             scene_.process(process).config.host);
   }
   const bool others_left = known_.size() == 1 && known_.count(coordinator.process) != 0;
-  const bool is_due = coordinator.core.over() && others_left && perhaps_lost_.empty();
+  const bool own_can_hear = scene_.process(coordinator.process).alive && broke_.count(coordinator.process) == 0;
+  const bool is_due = coordinator.core.over() && others_left && perhaps_lost_.empty() && own_can_hear;
   promise(Promise::OwnAgentLeavesThen, !is_due || own_was_told_, "");
 }
 
@@ -585,16 +659,19 @@ void Invariants::check_free_seats() const {
 }
 
 void Invariants::check_silent_are_lost() const {
-  const Process& own = scene_.process(scene_.coordinator->process);
+  const Runner& own = scene_.coordinators_process();
   if (own.asleep) return;
   for (const int index : known_) {
     const Process& process = scene_.process(index);
-    if (index == own.index || process.user_stopped) continue;  // a node that leaves is released
+    const bool is_own = index == scene_.coordinator->process && !scene_.coordinator->is_apart;
+    if (is_own || process.user_stopped) continue;  // a node that leaves is released
     const auto heard = found(heard_, index);
     const auto broke = found(broke_, index);
     if (!heard) continue;
     Time lost = std::max(*heard, own.awake_since) + scene_.plan.lost_after;
-    if (broke) lost = std::max(*broke, own.awake_since) + kReconnectWindow;
+    const milliseconds window =
+        restored_.contains(index) ? std::max(kReconnectWindow, scene_.plan.lost_after) : kReconnectWindow;
+    if (broke) lost = std::max(*broke, own.awake_since) + window;
     promise(Promise::LostNotTooLate, scene_.now <= lost + seconds(3), process.config.host);
   }
 }

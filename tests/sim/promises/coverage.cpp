@@ -68,10 +68,14 @@ constexpr std::array<const char*, static_cast<std::size_t>(Branch::Count)> kBran
     "a worker stays in a round with more nodes",
     "workers wait for nodes to come",
     "a worker is about to end in an elastic job",
+    "the coordinator alone is killed",
+    "a decision that was sent to nobody is kept",
+    "a decision that was sent to nobody is forgotten",
 };
 
-constexpr std::array<const char*, 7> kCoordinatorNames = {"AgentLinked", "AgentReported", "AgentBeat",      "AgentGone",
-                                                          "StoreOpened", "StoreFailed",   "CoordinatorTick"};
+constexpr std::array<const char*, 9> kCoordinatorNames = {"AgentLinked",     "AgentReported", "AgentBeat",
+                                                          "AgentGone",       "StoreOpened",   "StoreFailed",
+                                                          "CoordinatorTick", "Recovered",     "StoreLost"};
 constexpr std::array<const char*, 5> kCoordinatorPhases = {"Gathering", "Opening", "Running", "Stopping", "Over"};
 constexpr std::array<const char*, 26> kAgentNames = {"LinkUp",
                                                      "LinkDown",
@@ -103,7 +107,8 @@ constexpr std::array<const char*, 10> kAgentPhases = {"Idle",    "Starting", "Ru
                                                       "Killing", "Clearing", "Left",    "Revoking", "Quiet"};
 
 // What ten thousand seeds have to reach has a +, by event and phase. The others are rare or impossible.
-constexpr std::array<const char*, 7> kCoordinatorMust = {"+++++", "+++++", "+++++", "+++++", " + + ", " +   ", "+++++"};
+constexpr std::array<const char*, 9> kCoordinatorMust = {"+++++", "+++++", "+++++", "+++++", " + + ",
+                                                         " +   ", "+++++", "+    ", "     "};
 constexpr std::array<const char*, 26> kAgentMust = {
     "+ +++++ ++", "+ +++++ ++", "+ +++++ ++", "+         ", "+++++++ ++", "+++++++ ++", " + +      ",
     " +        ", "   + +    ", "  ++ +    ", "  ++ +  ++", "  ++      ", "  +       ", "  +       ",

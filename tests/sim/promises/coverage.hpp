@@ -74,6 +74,9 @@ enum class Branch {
   WentOnWithMore,
   QuietInWait,
   AboutToEnd,
+  CoordinatorKilled,
+  UntoldIsKept,
+  UntoldIsForgotten,
   Count,
 };
 

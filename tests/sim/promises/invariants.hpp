@@ -26,7 +26,7 @@ enum class Promise {
   LostNotTooEarly, LostNotTooLate, LostOnlyInTrouble, LeaseOnlyInTrouble,
   StopEndsInTime, UserIsHeard, NothingLeftRunning, EveryRunEnds,
   NoBusyLoop, FewMessages, CoresThrowNothing, HonestAreBelieved,
-  OwnSuccessIsTrue, StateIsBounded,
+  OwnSuccessIsTrue, StateIsBounded, ToldIsKept,
   Count
 };
 
@@ -96,6 +96,7 @@ inline constexpr std::array<const char*, static_cast<std::size_t>(Promise::Count
   "What an honest agent or coordinator says is accepted as it is, and believed.",
   "No agent leaves with code 0 unless its own workers of the last round that it was to run exited with 0.",
   "What the coordinator holds has a limit, whatever agents report.",
+  "What an agent has heard of rounds, restarts, stops and the end is never forgotten, whenever the coordinator is killed.",
 };
 // clang-format on
 
@@ -122,9 +123,12 @@ class Invariants {
   void on_heard(const Process& from, LinkId link, const rendezvous::AgentState& state);
   void on_beat(const Process& from, LinkId link);
   void on_link_broke(const Process& of, LinkId link);
-  void on_sent(const Process& to, const rendezvous::Directive& directive);
-  void on_not_sent(int agent, const rendezvous::Directive& directive);  // since its link is gone
+  void on_sent(const Process& to, const rendezvous::Directive& directive);      // it is decided that this is sent
+  void on_sent_off(const Process& to, const rendezvous::Directive& directive);  // now that it is recorded
+  void on_not_sent(int agent, const rendezvous::Directive& directive);          // since its link is gone
   void on_said(const std::string& text);
+  // Another life of the coordinator begins with this record.
+  void on_recovery(const std::optional<rendezvous::JobRecord>& record);
   void on_stepped();
 
   // Take in what an agent did.
@@ -136,7 +140,7 @@ class Invariants {
   void on_started(const Process& process);
   // An agent ends one worker of its own accord.
   void on_ended(const Process& process, const Worker& worker) const;
-  void on_spawn_failed() { failed_by_itself_ = true; }
+  void on_spawn_failed() { no_start_in_ = scene_.coordinator->core.round(); }
   void on_hang_found(const Process& process);
   void on_stepped(const Process& process);
   void on_lease_kill(const Process& process);
@@ -160,7 +164,8 @@ class Invariants {
   void check_seats(const Members& before, const Members& now) const;
   void check_order(const Members& members) const;
   void check_budget(int round, const rendezvous::Directive& run);
-  void note_first_cause(const std::string& reason);
+  void note_first_cause(int round, const std::string& reason);
+  void check_told(const rendezvous::JobRecord& record) const;
   void check_room(const Members& members) const;
   void note_waiting();
   void note_restart();
@@ -196,21 +201,26 @@ class Invariants {
   int restarts_seen_ = 0;          // restarts of all workers
   int round_seen_ = 0;
   std::set<std::string> waited_;                  // hosts without a place when that round was opened
-  std::map<std::string, int> first_causes_;       // by host
+  std::map<int, std::string> first_causes_;       // hosts, by the round that follows
   std::set<std::string> perhaps_faulty_;          // hosts that were lost, or have stopped their workers
   std::set<int> known_;                           // processes that the coordinator counts as nodes
   std::map<int, Time> heard_;                     // by process: when the coordinator last handled a message of it
   std::optional<Time> first_heard_;               // when the first message of any agent was handled
   std::map<int, rendezvous::AgentState> states_;  // by process: its newest report
   std::map<int, LinkId> reported_;                // by process: the newest link on which it reported
+  std::set<int> restored_;                        // processes of which a restarted coordinator has heard nothing yet
   std::map<int, Time> broke_;                     // by process: when that link broke for the coordinator
   std::map<int, Time> lost_noticed_, lost_at_;    // by process, if it was lost in the newest round
   std::set<int> lost_by_cut_;                     // processes that were lost because their links broke
   std::set<int> challengers_;                     // processes that came while their node rank was held
   std::string stop_reason_;                       // why the newest round that was stopped was
+  std::string said_again_;                        // why the round was being stopped when the coordinator was killed
   Time stopped_at_;
-  std::optional<Time> gathering_since_;           // after a round
-  std::map<int, rendezvous::Directive> told_;     // by process: the newest directive sent to it
+  std::optional<Time> gathering_since_;            // after a round
+  std::map<int, rendezvous::Directive> told_;      // by process: the newest directive sent to it
+  std::map<int, rendezvous::Directive> sent_off_;  // as told_, but only what was recorded and went to the network
+  std::optional<rendezvous::Directive> sent_end_;
+  int sent_round_ = 0, sent_restarts_ = 0;        // the newest
   std::set<int> must_stop_;                       // processes that know that they have to
   std::set<int> must_leave_;                      // processes that know that their round is over
   std::set<int> perhaps_lost_;                    // processes that may have been lost since the job is over
@@ -220,7 +230,7 @@ class Invariants {
   std::optional<rendezvous::Directive> the_end_;  // how the job ended, as all nodes hear it
   int succeeded_ = 0;                             // the newest round whose success was checked
   int newest_hang_ = 0;                           // the newest round that a node has ended because its workers hung
-  bool failed_by_itself_ = false;                 // workers could not be started, since the newest round began
+  int no_start_in_ = 0;                           // the newest round in which workers could not be started
 };
 
 }  // namespace ddp::sim

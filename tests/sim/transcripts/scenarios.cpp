@@ -78,7 +78,19 @@ Plan second_signal() {
 Plan coordinator_sleeps() {
   Plan plan = fixed(2);
   plan.work_least = plan.work_most = seconds(30);
-  return with(plan, {{.at = seconds(5), .kind = FaultKind::AgentStopped, .machine = 0, .lasting = seconds(12)}});
+  return with(plan, {{.at = seconds(5), .kind = FaultKind::HostFrozen, .machine = 0, .lasting = seconds(12)}});
+}
+
+Plan coordinator_killed() {
+  Plan plan = fixed(2);
+  const milliseconds back(100);
+  return with(plan, {{.at = seconds(5), .kind = FaultKind::CoordinatorKilled, .lasting = back},
+                     {.at = seconds(7), .kind = FaultKind::WorkerExits, .machine = 1, .number = 7},
+                     {.at = seconds(7), .kind = FaultKind::CoordinatorKilled, .lasting = back, .number = 2}});
+}
+
+Plan agent_replaced() {
+  return with(fixed(2), {{.at = seconds(5), .kind = FaultKind::AgentReplaced, .lasting = milliseconds(200)}});
 }
 
 Plan last_call() {
@@ -230,10 +242,19 @@ std::vector<Scenario> all_scenarios() {
        "workers are killed.",
        second_signal()},
       {"coordinator_sleeps",
-       "The agent of the coordinator's node is suspended for 12 s. The other node kills its workers after 10 s without "
+       "The coordinator's machine is suspended for 12 s. The other node kills its workers after 10 s without "
        "an answer, so that none of them could run beside a replacement. The coordinator counts no node as lost for the "
        "time of its own sleep.",
        coordinator_sleeps()},
+      {"coordinator_killed",
+       "The coordinator is killed twice. The first time nothing else happens, and no worker notices. The second time a "
+       "worker has failed, and only one of the two nodes was told to stop: the next life has it in its journal, and tells "
+       "the other one.",
+       coordinator_killed()},
+      {"own_agent_killed",
+       "The agent of the coordinator's node is killed. Its keeper starts another one, which takes node rank 0 in the next "
+       "round.",
+       agent_replaced()},
       {"agent_stopped",
        "The agent of a node of an elastic job is suspended for 20 s. Its keeper kills the workers a moment after their "
        "lease of 10 s, and after 15 s the others go on without that node. When the agent goes on it is a new node.",

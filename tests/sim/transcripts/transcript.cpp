@@ -195,6 +195,11 @@ struct DescribeCoordinatorEvent {
     return "the store of round " + std::to_string(event.round) + " could not be opened" + in_parentheses(event.why);
   }
   std::string operator()(const CoordinatorTick&) const { return "its timer expires"; }
+  std::string operator()(const Recovered& event) const {
+    return "goes on with what its journal has: round " + std::to_string(event.record.round) + ", restarts " +
+           std::to_string(event.record.restarts);
+  }
+  std::string operator()(const StoreLost& event) const { return "the store is lost" + in_parentheses(event.why); }
 };
 
 struct DescribeCoordinatorAction {
@@ -218,6 +223,9 @@ struct DescribeCoordinatorAction {
   }
   std::string operator()(const CoordinatorLogLine& action) const { return "logs: " + action.text; }
   std::string operator()(const RecordNode&) const { return ""; }
+  std::string operator()(const Record& action) const {
+    return "records this as number " + std::to_string(action.number);
+  }
 };
 
 bool is_routine(const CoordinatorEvent& event) {

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "launcher/process/siblings.hpp"
+
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <exception>
+#include <utility>
+
+#include "launcher/process/command_line.hpp"
+#include "rendezvous/base/descriptor_message.hpp"
+#include "rendezvous/base/error.hpp"
+#include "rendezvous/base/text.hpp"
+
+namespace ddp::launcher {
+
+namespace {
+
+constexpr std::size_t kMostKinds = 4;
+constexpr std::size_t kMaxWhyBytes = 1000;
+
+std::string how_it_ended(int status) {
+  return WIFEXITED(status) ? "exited with code " + std::to_string(WEXITSTATUS(status))
+                           : "was killed by " + rendezvous::signal_name(WTERMSIG(status));
+}
+
+}  // namespace
+
+// Memory that all of them share.
+struct Siblings::Page {
+  struct Slot {
+    std::atomic<bool> is_up;
+    char why[kMaxWhyBytes + 1];
+  } slots[kMostKinds];
+};
+
+Siblings::Siblings(std::vector<Kind> kinds) {
+  for (Kind& kind : kinds) processes_.push_back({.kind = std::move(kind)});
+  int ends[2];
+  void* const memory = mmap(nullptr, sizeof(Page), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) {
+    throw rendezvous::Error(rendezvous::ErrorCode::System,
+                            std::string("cannot make what the keeper and its processes share: ") + strerror(errno));
+  }
+  page_ = static_cast<Page*>(memory);
+  asking_ = rendezvous::Descriptor(ends[0]);
+  asked_ = rendezvous::Descriptor(ends[1]);
+}
+
+Siblings::~Siblings() { munmap(page_, sizeof(Page)); }
+
+bool Siblings::ask(const std::string& text, const std::vector<int>& descriptors) const {
+  return rendezvous::send_with_descriptors(asking_.get(), text, descriptors);
+}
+
+void Siblings::say_up() { page_->slots[own_].is_up = true; }
+
+void Siblings::say_why(const std::string& why) { strncpy(page_->slots[own_].why, why.c_str(), kMaxWhyBytes); }
+
+void Siblings::take_request(const std::vector<int>& not_theirs) {
+  auto request = rendezvous::receive_with_descriptors(asked_.get());
+  if (!request || request->text.empty() || was_asked_) return;
+  was_asked_ = true;
+  text_ = std::move(request->text);
+  descriptors_ = std::move(request->descriptors);
+  not_theirs_ = not_theirs;
+  for (std::size_t i = 0; i < processes_.size(); ++i) start(i);
+}
+
+void Siblings::start(std::size_t index) {
+  Process& process = processes_[index];
+  page_->slots[index].is_up = false;
+  page_->slots[index].why[0] = '\0';
+  process.pid = fork();
+  if (process.pid > 0) return;
+  if (process.pid < 0) {
+    process.pid = 0;
+    fprintf(stderr, "ddprun: cannot fork %s: %s\n", process.kind.name, strerror(errno));
+    return;
+  }
+  own_ = index;
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  prctl(PR_SET_CHILD_SUBREAPER, 0);
+  prctl(PR_SET_NAME, process.kind.name);
+  rename_command_line(process.kind.name);
+  for (const int fd : not_theirs_) close(fd);
+  int code = 1;
+  try {
+    code = process.kind.run(process.life);
+  } catch (const std::exception& error) {
+    say_why(error.what());
+  }
+  _exit(code);
+}
+
+bool Siblings::reap(pid_t pid, int status) {
+  for (std::size_t i = 0; i < processes_.size(); ++i) {
+    Process& process = processes_[i];
+    if (process.pid != pid) continue;
+    process.pid = 0;
+    const Page::Slot& slot = page_->slots[i];
+    const std::string how = how_it_ended(status);
+    if (has_given_up_) return true;
+    process.failed = slot.is_up && WIFSIGNALED(status) ? 0 : process.failed + 1;
+    if (process.failed >= kTries) {
+      const std::string why = slot.why[0] != '\0' ? std::string(slot.why) : "it " + how;
+      give_up(std::string(process.kind.name) + " could not be started in " + std::to_string(kTries) + " tries: " + why);
+      return true;
+    }
+    fprintf(stderr, "ddprun: its %s (pid %d) %s; starting it again\n", process.kind.name, pid, how.c_str());
+    ++process.life.number;
+    process.life.why_before = std::string(process.kind.name) + " (pid " + std::to_string(pid) + ") " + how;
+    start(i);
+    return true;
+  }
+  return false;
+}
+
+void Siblings::give_up(const std::string& why) {
+  has_given_up_ = true;
+  fprintf(stderr, "ddprun: %s\n", why.c_str());
+  Process& first = processes_.front();
+  if (first.pid > 0) {
+    kill(first.pid, SIGKILL);
+    waitpid(first.pid, nullptr, 0);
+  }
+  ++first.life.number;
+  first.life.gives_up_since = why;
+  start(0);
+}
+
+std::vector<pid_t> Siblings::pids() const {
+  std::vector<pid_t> pids;
+  for (const Process& process : processes_) {
+    if (process.pid > 0) pids.push_back(process.pid);
+  }
+  return pids;
+}
+
+}  // namespace ddp::launcher

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Processes beside the agent, which the keeper starts when the agent asks for them, and starts again when they are
+// killed. They are forked from the keeper, so they need no program of their own and have what it had before the agent.
+//
+//     agent ── ask(), once ──▶ keeper ── fork ──▶ each process of the list
+//                                └── one is killed ──▶ fork again, with how the life before ended
+//
+// A process that ends before it has said that it is up, or that ends by itself, has failed. Once that happened kTries
+// times in a row nothing is started any more but the first process of the list, which gets the reason, so that it can
+// say so. Their parent's end is theirs, too.
+#pragma once
+
+#include <sys/types.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "rendezvous/base/descriptor.hpp"
+
+namespace ddp::launcher {
+
+class Siblings {
+ public:
+  static constexpr int kTries = 5;
+
+  struct Life {
+    int number = 1;              // 1 for the first process of this kind
+    std::string why_before;      // "was killed by SIGKILL": how the one before ended
+    std::string gives_up_since;  // why nothing goes on; empty: it does
+  };
+  struct Kind {
+    const char* name;  // as ps shows it
+    std::function<int(const Life&)> run;
+  };
+
+  // Call it before the agent is forked.
+  explicit Siblings(std::vector<Kind> kinds);
+  ~Siblings();
+  Siblings(const Siblings&) = delete;
+  Siblings& operator=(const Siblings&) = delete;
+
+  // In the agent: has the processes started, with these words and copies of these descriptors. Returns false, with the
+  // reason in errno, if the keeper cannot be asked.
+  bool ask(const std::string& text, const std::vector<int>& descriptors) const;
+  // What an agent had asked for before this one was forked, and what the processes have.
+  bool were_asked_for() const { return was_asked_; }
+  const std::string& text() const { return text_; }
+  const std::vector<rendezvous::Descriptor>& descriptors() const { return descriptors_; }
+
+  // In a process of the list: it does what it is for; or why it ends.
+  void say_up();
+  void say_why(const std::string& why);
+
+  // In the keeper.
+  int fd() const { return asked_.get(); }  // readable when the agent asks
+  void take_request(const std::vector<int>& not_theirs);
+  // Takes the end of a child. Returns false if it is none of these.
+  bool reap(pid_t pid, int status);
+  std::vector<pid_t> pids() const;
+
+ private:
+  struct Page;
+  struct Process {
+    Kind kind;
+    pid_t pid = 0;
+    Life life = {};
+    int failed = 0;  // times in a row
+  };
+  void start(std::size_t index);
+  void give_up(const std::string& why);
+
+  std::vector<Process> processes_;
+  rendezvous::Descriptor asking_, asked_;
+  Page* page_ = nullptr;
+  bool was_asked_ = false;
+  bool has_given_up_ = false;
+  std::string text_;
+  std::vector<rendezvous::Descriptor> descriptors_;
+  std::vector<int> not_theirs_;  // descriptors of the keeper's alone
+  std::size_t own_ = 0;          // in a process of the list: which one it is
+};
+
+}  // namespace ddp::launcher

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What another life of the coordinator has to know, and its form in a journal. It has what was decided. What agents say
+// of themselves is not in it, since each agent says it again over its new link: what its workers do, and how they
+// ended. It has no times either, only how long ago something was when the record was made: the next life may have
+// another clock.
+#pragma once
+
+#include <chrono>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "rendezvous/link/messages.hpp"
+
+namespace ddp::rendezvous {
+
+struct JobRecord {
+  using Age = std::chrono::milliseconds;
+
+  int phase = 0;  // CoordinatorCore::Phase
+  int round = 0;
+  int restarts = 0;
+  std::optional<WorkerFailure> cause;
+  bool is_restart = false;
+  std::string why_round;
+  std::string who_makes_room;
+  std::optional<Age> gathers_since;  // nodes are awaited, at most for `gathers_for`
+  Age gathers_for{0};
+  std::optional<Directive> run;   // Running: as node rank 0 has it
+  std::optional<Directive> exit;  // Over
+  std::string own;                // incarnation of the newest agent of the coordinator's node
+
+  // About the newest round, once it is being stopped.
+  struct Stop {
+    int trigger = 0;  // CoordinatorCore::Trigger
+    std::string reason;
+    int exit_code = 1;
+    bool at_once = false;
+    int signal = 0;
+    std::vector<int> dead;
+    std::optional<WorkerFailure> cause;
+    bool operator==(const Stop&) const = default;
+  } stop;
+  struct Failure {
+    std::string node, name;
+    Age seen{0};
+    WorkerFailure failure;
+    bool operator==(const Failure&) const = default;
+  };
+  std::vector<Failure> failures;
+  struct Loss {
+    Age noticed{0};
+    std::string text, stopped_itself;
+    int hang = 0;
+    std::string name;
+    bool operator==(const Loss&) const = default;
+  };
+  std::vector<Loss> losses;
+
+  std::vector<Age> spent;  // restarts of the budget, oldest first
+  std::map<std::string, int> first_causes;
+
+  // The newest round's nodes, by node rank. One without an incarnation is no longer there.
+  struct Member {
+    std::string incarnation, host, address, arrived_at, endpoint_host, coordinator_address, role;
+    std::vector<std::string> addresses;
+    int node_rank = 0, wanted_rank = -1, slots = 0;
+    int base_rank = 0, base_role_rank = 0, role_world_size = 0;  // its place in the round
+    bool can_look = false, leaving = false;
+    Age heard{0};  // the newest word from it
+    bool operator==(const Member&) const = default;
+  };
+  std::vector<Member> members;
+
+  bool operator==(const JobRecord&) const = default;
+};
+
+std::string encode(const JobRecord& record);
+// Returns the record, or why this is none: "version 2, this ddprun reads 1".
+std::variant<JobRecord, std::string> decode_record(std::string_view text);
+
+}  // namespace ddp::rendezvous

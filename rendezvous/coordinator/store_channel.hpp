@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The coordinator's stores in a process of their own, ddp-store, and what the two say to each other over one pair of
+// sockets. Either may die and come back alone.
+//
+//     coordinator ── members, open, set ──▶ ddp-store            each with the name of the coordinator's life
+//     coordinator ◀── opened, link + fd, lost ── ddp-store       links wait while no coordinator runs
+//
+// ddp-store has the job's port. It hands over agents' connections with what has come over them, as the StoreServer does
+// within one process. Another life of ddp-store says so first, and how many clients the one before had.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "rendezvous/base/descriptor.hpp"
+#include "rendezvous/coordinator/stores.hpp"
+#include "rendezvous/net/asio.hpp"
+#include "rendezvous/net/message_channel.hpp"
+
+namespace ddp::rendezvous {
+
+// In the coordinator's process.
+class RemoteStores : public Stores {
+ public:
+  struct Callbacks {  // on the loop's thread
+    std::function<void(Descriptor socket, std::string first_bytes)> on_agent_link;
+    std::function<void(int clients, const std::string& why)> on_lost;  // the store was killed, and another one runs
+  };
+  RemoteStores(asio::io_context& io, int channel, Callbacks callbacks);
+
+  void open(int round, const std::vector<std::string>& members, Opened opened) override;
+  void set(const std::string& key, const std::string& value) override;
+
+ private:
+  void on_message(DescriptorMessage message);
+
+  const std::string life_;
+  const Callbacks callbacks_;
+  Opened opened_;
+  MessageChannel channel_;
+};
+
+struct StoreProcess {
+  int channel = -1;
+  Listeners front = {};
+  LocalStores::Options options = {};
+  // How the process before this one ended, and the clients that it had; empty: this is the first.
+  std::string why_before = {};
+  int clients_before = 0;
+};
+
+// Serves until the process is killed.
+void serve_stores(StoreProcess process);
+
+}  // namespace ddp::rendezvous

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Jobs of several nodes whose coordinator, store or agents are killed while their nodes live.
+#include <catch2/catch.hpp>
+#include <csignal>
+#include <filesystem>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "tests/integration/nodes/nodes.hpp"
+
+using namespace ddp::testing;
+
+namespace {
+
+const Words kUntilTold = {"place", "meet", "catch=USR1", "ready", "wait"};
+
+// Returns the file in which a coordinator keeps its journal.
+std::string journal_of(pid_t coordinator) {
+  std::string path;
+  wait_until([&] {
+    std::error_code gone;
+    for (const auto& fd : std::filesystem::directory_iterator("/proc/" + std::to_string(coordinator) + "/fd", gone)) {
+      const std::string target = std::filesystem::read_symlink(fd.path(), gone).string();
+      if (target.find("/journal-") != std::string::npos) path = target;
+    }
+    return !path.empty();
+  });
+  return path;
+}
+
+// Kills a part of node 0's ddprun and waits until another process is in its place.
+pid_t kill_part(const Process& node, const std::string& name) {
+  const pid_t before = part_of(node, name);
+  REQUIRE(before > 0);
+  REQUIRE(::kill(before, SIGKILL) == 0);
+  pid_t next = 0;
+  wait_until([&] {
+    next = part_of(node, name);
+    return next > 0 && next != before;
+  });
+  return next;
+}
+
+// Returns how many connections a process's host has at its own port 29500 that this host has not closed.
+int connections_at_port(pid_t on_host) {
+  int found = 0;
+  for (const std::string table : {"tcp", "tcp6"}) {
+    std::istringstream lines(read_file("/proc/" + std::to_string(on_host) + "/net/" + table));
+    for (std::string line; std::getline(lines, line);) {
+      std::istringstream words(line);
+      std::string number, local, remote, state;
+      words >> number >> local >> remote >> state;
+      const bool is_open = state == "01" || state == "08";  // established, or closed by the other side only
+      found += is_open && local.find(":733C") != std::string::npos;
+    }
+  }
+  return found;
+}
+
+void start_all(NodesJob& job, int nodes, const char* line = "ready") {
+  for (int host = 0; host < nodes; ++host) job.start_ranked(host);
+  for (int host = 0; host < nodes; ++host) job.on(host).wait_for(line);
+}
+
+void finish(NodesJob& job, int nodes) {
+  for (int host = 0; host < nodes; ++host) job.on(host).signal(SIGUSR1);
+  for (int host = 0; host < nodes; ++host) {
+    const Result result = job.on(host).wait();
+    CAPTURE(host, result.out, result.err);
+    CHECK(result.code == 0);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("parts: a coordinator that is killed ten times in a row touches no worker, and spends no restart",
+          "[launcher][integration]") {
+  const Hosts hosts(2);
+  NodesJob job(hosts, static_job(2) + Words{"--max-restarts=1"}, kUntilTold);
+  start_all(job, 2);
+  const std::string journal = journal_of(part_of(job.on(0), "ddp-coordinator"));
+  const std::vector<pid_t> workers = {only_child_of(agent_of(job.on(0))), only_child_of(agent_of(job.on(1)))};
+  for (int kills = 1; kills <= 10; ++kills) {
+    kill_part(job.on(0), "ddp-coordinator");
+    for (const int host : {0, 1}) job.on(host).wait_for("the link to the coordinator is back", kills);
+  }
+  CHECK(workers == std::vector{only_child_of(agent_of(job.on(0))), only_child_of(agent_of(job.on(1)))});
+  CHECK(count(job.on(0).err(), "the coordinator was started again: ddp-coordinator") == 10);
+  // Rounds and the budget go on as they were.
+  ::kill(workers[1], SIGKILL);
+  for (const int host : {0, 1}) job.on(host).wait_for("ready", 2);
+  CHECK(count(job.on(1).out(), "restart 1, ") == 1);
+  kill_part(job.on(0), "ddp-coordinator");
+  for (const int host : {0, 1}) job.on(host).wait_for("the link to the coordinator is back", 11);
+  ::kill(only_child_of(agent_of(job.on(1))), SIGKILL);
+  for (const int host : {0, 1}) {
+    const Result result = job.on(host).wait();
+    CAPTURE(host, result.err);
+    CHECK(result.code == 128 + SIGKILL);  // one restart of one was spent before
+  }
+  CHECK_FALSE(std::filesystem::exists(journal));
+  CHECK(hosts.all_gone());
+}
+
+TEST_CASE("parts: a coordinator that cannot be started again is given up, with its reason on every node",
+          "[launcher][integration]") {
+  const Hosts hosts(2);
+  NodesJob job(hosts, static_job(2), kUntilTold);
+  start_all(job, 2);
+  const std::string journal = journal_of(part_of(job.on(0), "ddp-coordinator"));
+  write_file(journal, "not a journal");
+  ::kill(part_of(job.on(0), "ddp-coordinator"), SIGKILL);
+  for (const int host : {0, 1}) {
+    const Result result = job.on(host).wait();
+    CAPTURE(host, result.err);
+    CHECK(result.code == 75);
+    CHECK(count(result.err,
+                "stopped: ddp-coordinator could not be started in 5 tries: the coordinator's journal " + journal) == 1);
+  }
+  CHECK_FALSE(std::filesystem::exists(journal));
+  CHECK(hosts.all_gone());
+}
+
+TEST_CASE("parts: an agent that is killed costs its workers and a round, also the endpoint's",
+          "[launcher][integration]") {
+  const Hosts hosts(2);
+  NodesJob job(hosts, static_job(2) + Words{"--max-restarts=2"}, kUntilTold);
+  start_all(job, 2);
+  for (const int killed : {1, 0}) {
+    CAPTURE(killed);
+    ::kill(agent_of(job.on(killed)), SIGKILL);
+    for (const int host : {0, 1}) job.on(host).wait_for("ready", killed == 1 ? 2 : 3);
+    job.on(killed).wait_for(
+        "was killed by SIGKILL; the workers of this node were killed, and another agent is started");
+    CHECK(count(job.on(1 - killed).err(), "left the job: its agent was killed") >= 1);
+  }
+  CHECK(count(job.on(0).out(), "restart 2, ") == 1);
+  finish(job, 2);
+  CHECK(hosts.all_gone());
+}
+
+TEST_CASE("parts: a killed store restarts a round whose workers use it, and no other", "[launcher][integration]") {
+  const Hosts hosts(2);
+  for (const bool use_it : {true, false}) {
+    CAPTURE(use_it);
+    NodesJob job(hosts, static_job(2) + Words{"--max-restarts=1"}, (use_it ? Words{"hold"} : Words{}) + kUntilTold);
+    start_all(job, 2);
+    // The link of node 1's agent, and the workers' connections if they keep them.
+    const int expected = use_it ? 3 : 1;
+    wait_until([&] { return connections_at_port(job.on(0).pid()) == expected; });
+    kill_part(job.on(0), "ddp-store");
+    if (use_it) {
+      for (const int host : {0, 1}) job.on(host).wait_for("ready", 2);
+      CHECK(count(job.on(1).err(), "restart 1 of 1: the store is gone: ddp-store (pid ") == 1);
+      CHECK(count(job.on(1).err(), "was killed by SIGKILL, and 2 connections of workers with it") >= 1);
+    } else {
+      job.on(0).wait_for("no worker had a connection to it, so the job goes on with an empty one");
+    }
+    finish(job, 2);
+    CHECK(count(job.on(1).out(), "ready") == (use_it ? 2 : 1));
+  }
+  CHECK(hosts.all_gone());
+}

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <catch2/catch.hpp>
+#include <csignal>
+#include <optional>
+#include <variant>
+
+#include "rendezvous/coordinator/coordinator_core.hpp"
+#include "rendezvous/coordinator/record_gate.hpp"
+#include "tests/rendezvous/coordinator/small_job.hpp"
+
+using namespace ddp::rendezvous;
+using std::chrono::seconds;
+
+namespace {
+
+CoordinatorConfig apart(const JobShape& shape) {
+  return {.job = shape, .epoch = "e", .own_is_here = false, .keeps_record = true, .last_call = seconds(0)};
+}
+
+// An elastic job whose coordinator is in a process of its own, and may be killed.
+struct MortalJob : SmallJob {
+  explicit MortalJob(int max_restarts) : SmallJob(max_restarts, "10.0.0.2") { core = CoordinatorCore(apart(shape)); }
+
+  // Returns what the newest record says.
+  JobRecord record() const {
+    std::string content;
+    for (const CoordinatorAction& action : actions) {
+      if (const auto* kept = std::get_if<Record>(&action)) content = kept->content;
+    }
+    const auto read = decode_record(content);
+    REQUIRE(std::holds_alternative<JobRecord>(read));
+    return std::get<JobRecord>(read);
+  }
+  void die_and_recover() {
+    const JobRecord left = record();
+    core = CoordinatorCore(apart(shape));
+    actions.clear();
+    step(Recovered{left, seconds(0)});
+  }
+  void report_again(AgentId link, const std::string& host, WorkersPhase phase) {
+    AgentState state = on(host, phase);
+    state.epoch = "e";
+    report(link, state);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("recovery: a decision is recorded before it is sent", "[rendezvous][unit]") {
+  MortalJob job(1);
+  job.start();
+  REQUIRE(std::holds_alternative<Record>(job.actions.front()));
+  bool is_recorded = false;
+  for (const CoordinatorAction& action : job.actions) {
+    is_recorded = is_recorded || std::holds_alternative<Record>(action);
+    if (std::holds_alternative<OpenStore>(action)) CHECK(is_recorded);
+  }
+  CHECK(job.record().round == 1);
+  CHECK(job.record().run);
+}
+
+TEST_CASE("recovery: nodes that come back hear the same Run, and nothing is stopped", "[rendezvous][unit]") {
+  MortalJob job(1);
+  job.start();
+  const Directive before = job.told(2);
+  job.die_and_recover();
+  job.report_again(3, "b", WorkersPhase::Running);
+  job.report_again(4, "a", WorkersPhase::Running);
+  CHECK(job.told(3) == before);
+  job.wait(seconds(10));
+  CHECK(job.core.phase() == CoordinatorCore::Phase::Running);
+  CHECK(job.core.round() == 1);
+}
+
+TEST_CASE("recovery: a node that does not come back is lost", "[rendezvous][unit]") {
+  MortalJob job(1);
+  job.start();
+  job.die_and_recover();
+  job.report_again(4, "a", WorkersPhase::Running);
+  const auto keep_a_alive = [&](seconds time) {
+    for (seconds done(0); done < time; done += seconds(1)) {
+      job.wait(seconds(1));
+      job.step(AgentBeat{4});
+    }
+  };
+  // Its agent may not have seen that the link broke, and keeps its workers as after a silence.
+  keep_a_alive(seconds(14));
+  CHECK(job.core.phase() == CoordinatorCore::Phase::Running);
+  keep_a_alive(seconds(2));
+  CHECK(job.core.phase() == CoordinatorCore::Phase::Stopping);
+  CHECK(job.told(4).reason.find("node b (10.0.0.2) was lost: its link broke (the coordinator was killed") == 0);
+}
+
+TEST_CASE("recovery: the restart budget goes on as it was", "[rendezvous][unit]") {
+  MortalJob job(1);
+  job.start();
+  AgentState failed = job.on("b", WorkersPhase::Idle);
+  failed.failures = {{.rank = 1, .local_rank = 0, .host = "b", .pid = 7, .status = {.code = 3}}};
+  job.report(2, failed);
+  job.report(1, job.on("a"));
+  CHECK(job.core.restarts() == 1);
+  job.die_and_recover();
+  CHECK(job.core.restarts() == 1);
+  CHECK(job.core.budget_used() == 1);
+}
+
+TEST_CASE("recovery: a stop and its cause are sent again", "[rendezvous][unit]") {
+  MortalJob job(1);
+  job.start();
+  AgentState failed = job.on("b", WorkersPhase::Stopping);
+  failed.failures = {{.rank = 1, .local_rank = 0, .host = "b", .pid = 7, .status = {.code = 3}}};
+  job.report(2, failed);
+  const Directive before = job.told(1);
+  REQUIRE(before.kind == Directive::Kind::Stop);
+  job.die_and_recover();
+  job.report_again(3, "a", WorkersPhase::Running);
+  CHECK(job.told(3) == before);
+}
+
+TEST_CASE("recovery: another agent of the coordinator's node takes the place of one that was killed",
+          "[rendezvous][unit]") {
+  MortalJob job(1);
+  job.start();
+  AgentState next = job.on("a");
+  next.incarnation = "a2";
+  next.round = 0;
+  job.report(5, next);
+  CHECK(job.core.phase() == CoordinatorCore::Phase::Stopping);
+  CHECK(job.told(2).reason == "node a left the job: its agent was killed");
+  job.report(2, job.on("b"));
+  CHECK(job.core.round() == 2);
+  job.step(StoreOpened{2, "", 1});
+  CHECK(job.told(5).assignment.node_rank == 0);
+}
+
+TEST_CASE("recovery: a record of another version is refused", "[rendezvous][unit]") {
+  const auto read = decode_record("{\"version\":2}");
+  REQUIRE(std::holds_alternative<std::string>(read));
+  CHECK(std::get<std::string>(read) == "version 2, this ddprun reads 1");
+  CHECK(std::holds_alternative<std::string>(decode_record("no JSON")));
+}
+
+TEST_CASE("recovery: a store that is lost ends a round only if workers were connected", "[rendezvous][unit]") {
+  MortalJob job(1);
+  job.start();
+  job.step(StoreLost{0, "ddp-store (pid 7) was killed by SIGKILL"});
+  CHECK(job.core.phase() == CoordinatorCore::Phase::Running);
+  job.step(StoreLost{2, "ddp-store (pid 7) was killed by SIGKILL"});
+  CHECK(job.core.phase() == CoordinatorCore::Phase::Stopping);
+  CHECK(job.told(1).reason ==
+        "the store is gone: ddp-store (pid 7) was killed by SIGKILL, and 2 connections of workers with it");
+}
+
+TEST_CASE("record gate: what follows a record waits until it is kept, but for heartbeats and the ends of links",
+          "[rendezvous][unit]") {
+  RecordGate gate;
+  std::vector<CoordinatorAction> due;
+  gate.take(Record{1, "one"}, due);
+  gate.take(OpenStore{5, {}}, due);
+  gate.take(AnswerBeat{6}, due);
+  gate.take(CloseLink{6}, due);
+  gate.take(Record{2, "two"}, due);
+  gate.take(OpenStore{7, {}}, due);
+  REQUIRE(due.size() == 4);
+  CHECK(std::holds_alternative<AnswerBeat>(due[1]));
+  CHECK(std::holds_alternative<CloseLink>(due[2]));
+  gate.kept(1, due);
+  REQUIRE(due.size() == 5);
+  CHECK(std::get<OpenStore>(due[4]).round == 5);
+  gate.kept(2, due);
+  CHECK(due.size() == 6);
+  CHECK(gate.held() == 0);
+}
