@@ -55,9 +55,9 @@ struct CudaApi {
   CudaResult (*module_load_data)(CudaModule**, const void* image);
   CudaResult (*module_unload)(CudaModule*);
   CudaResult (*module_get_function)(CudaFunction**, CudaModule*, const char* name);
-  CudaResult (*launch_kernel)(CudaFunction*, unsigned blocks_x, unsigned blocks_y, unsigned blocks_z, unsigned threads_x,
-                              unsigned threads_y, unsigned threads_z, unsigned shared_bytes, CudaStream*,
-                              void** arguments, void** extra);
+  CudaResult (*launch_kernel)(CudaFunction*, unsigned blocks_x, unsigned blocks_y, unsigned blocks_z,
+                              unsigned threads_x, unsigned threads_y, unsigned threads_z, unsigned shared_bytes,
+                              CudaStream*, void** arguments, void** extra);
 };
 
 // Opens one library; throws rendezvous::Error.

@@ -122,7 +122,8 @@ class KernelModule {
 
   CudaFunction* function(const char* name) const;
   // Puts a kernel of one argument, a struct that is copied, on the stream.
-  void launch(CudaFunction* function, unsigned blocks, unsigned threads, const void* argument, CudaStream* stream) const;
+  void launch(CudaFunction* function, unsigned blocks, unsigned threads, const void* argument,
+              CudaStream* stream) const;
 
  private:
   const CudaDevice& device_;

@@ -31,7 +31,8 @@ struct ddp_cuda_memory {
       : device(collectives::cuda_api(), index), bytes(size), memory(device, size) {}
   collectives::CudaStream* stream() const { return ddp::runtime::current_stream(device.index()); }
   char* at(size_t offset, size_t count) const {
-    if (offset > bytes || count > bytes - offset) invalid_argument("GPU memory: beyond its " + std::to_string(bytes) + " bytes");
+    if (offset > bytes || count > bytes - offset)
+      invalid_argument("GPU memory: beyond its " + std::to_string(bytes) + " bytes");
     return static_cast<char*>(memory.get()) + offset;
   }
 
@@ -72,7 +73,7 @@ ScalerState state_of(const ddp_cuda_scaler_state* given) {
   if (s.growth_factor <= 1) invalid_argument("GradScaler: growth_factor must be above 1");
   if (s.backoff_factor >= 1) invalid_argument("GradScaler: backoff_factor must be below 1");
   if (s.growth_interval < 1) invalid_argument("GradScaler: growth_interval must be at least 1");
-  return {s.growth_factor, s.backoff_factor, s.scale,          s.found_inf,
+  return {s.growth_factor, s.backoff_factor, s.scale,           s.found_inf,
           s.min_scale,     s.max_scale,      s.growth_interval, s.growth_tracker};
 }
 
@@ -223,8 +224,8 @@ ddp_status ddp_cuda_optimizer_set_tensors(ddp_cuda_optimizer* optimizer, const d
 
 ddp_status ddp_cuda_optimizer_set_adamw(ddp_cuda_optimizer* optimizer, size_t group, const ddp_adamw_options* options) {
   return guard([&] {
-    const auto numbers = ddp::runtime::numbers_of(
-        DDP_OPTIONS(ddp_adamw_options, step, &not_null(options, "the optimizer's options")));
+    const auto numbers =
+        ddp::runtime::numbers_of(DDP_OPTIONS(ddp_adamw_options, step, &not_null(options, "the optimizer's options")));
     not_null(optimizer, "the optimizer").optimizer.set_numbers(group, numbers);
   });
 }
@@ -238,15 +239,13 @@ ddp_status ddp_cuda_optimizer_set_sgd(ddp_cuda_optimizer* optimizer, size_t grou
 }
 
 ddp_status ddp_cuda_optimizer_step(ddp_cuda_optimizer* optimizer, const ddp_cuda_scaler* scaler) {
-  return guard([&] {
-    not_null(optimizer, "the optimizer").optimizer.step(scaler != nullptr ? &scaler->scaler : nullptr);
-  });
+  return guard(
+      [&] { not_null(optimizer, "the optimizer").optimizer.step(scaler != nullptr ? &scaler->scaler : nullptr); });
 }
 
 ddp_status ddp_cuda_optimizer_steps_taken(const ddp_cuda_optimizer* optimizer, int64_t* steps) {
-  return guard([&] {
-    not_null(steps, "the number to fill in") = not_null(optimizer, "the optimizer").optimizer.steps_taken();
-  });
+  return guard(
+      [&] { not_null(steps, "the number to fill in") = not_null(optimizer, "the optimizer").optimizer.steps_taken(); });
 }
 
 ddp_status ddp_cuda_optimizer_set_steps_taken(ddp_cuda_optimizer* optimizer, int64_t steps) {

@@ -201,9 +201,8 @@ class OptimizerShard {
     std::vector<OptimizerTensor> tensors;
     for_each_state_piece([&](const detail::ParameterRow::Piece& piece, std::size_t state, void* data) {
       const Parameter& p = parameters_[piece.parameter];
-      tensors.push_back(
-          {name_of(prefix, piece.parameter, state), Buffer(data, piece.count, p.dtype, p.device), piece.first, p.count,
-           false});
+      tensors.push_back({name_of(prefix, piece.parameter, state), Buffer(data, piece.count, p.dtype, p.device),
+                         piece.first, p.count, false});
     });
     if (begin_ == 0) tensors.push_back({prefix + "step", Buffer(steps_taken_, 1), 0, 1, true});
     return tensors;
@@ -432,9 +431,9 @@ class OptimizerShard {
 /// An optimizer with its whole state on this rank. One thread at a time. The parameters' memory
 /// must stay; the list need not.
 ///
-/// Parameters in the memory of a GPU are stepped there: step() puts two kernels for all of them on the current stream and
-/// returns; the state is in the GPU's memory too. All parameters are on one device. The results are the CPU's to the bits
-/// of Adam's coefficients (ddp/c/cuda_training.h). It needs libddp's kernels; ddp::cuda::GradientNorm,
+/// Parameters in the memory of a GPU are stepped there: step() puts two kernels for all of them on the current stream
+/// and returns; the state is in the GPU's memory too. All parameters are on one device. The results are the CPU's to
+/// the bits of Adam's coefficients (ddp/c/cuda_training.h). It needs libddp's kernels; ddp::cuda::GradientNorm,
 /// ddp::cuda::GradScaler and ddp::cuda::MasterWeights go with it.
 template <typename RuleOf>
 class Optimizer : public OptimizerShard<RuleOf> {
@@ -466,7 +465,8 @@ class Optimizer : public OptimizerShard<RuleOf> {
 
   /// Takes one step on the GPU unless the scaler has noted an overflow; ddp::cuda::GradScaler::step() calls it.
   void step_unless_overflow(const ddp_cuda_scaler* scaler) {
-    if (!this->is_on_gpu()) throw Error(Status::InvalidArgument, "GradScaler: the optimizer's parameters are not on a GPU");
+    if (!this->is_on_gpu())
+      throw Error(Status::InvalidArgument, "GradScaler: the optimizer's parameters are not on a GPU");
     this->update_on_gpu(scaler);
   }
 

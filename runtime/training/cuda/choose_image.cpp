@@ -16,7 +16,8 @@ std::string dotted(int tenfold) { return std::to_string(tenfold / 10) + "." + st
 const KernelImage& choose_image(const std::vector<KernelImage>& images, int compute_capability, int driver_version) {
   if (images.empty()) {
     refuse(
-        "this libddp was built without them, because NVRTC 12.8 or 12.9 was not there: build it again after `pip install "
+        "this libddp was built without them, because NVRTC 12.8 or 12.9 was not there: build it again after `pip "
+        "install "
         "nvidia-cuda-nvrtc-cu12`, with -DDDPRUN_NVRTC=<its libnvrtc.so.12>");
   }
   if (driver_version < kLeastDriverVersion) {

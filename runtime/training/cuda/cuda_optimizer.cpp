@@ -29,8 +29,8 @@ CudaOptimizer::CudaOptimizer(int device, Rule rule, std::size_t groups)
       groups_(groups),
       control_(kernels_->device(), sizeof(StepControl)),
       numbers_(kernels_->device(), groups * (rule == Rule::Sgd ? sizeof(SgdNumbers) : sizeof(AdamNumbers))),
-      coefficients_(kernels_->device(), groups * (rule == Rule::Sgd ? sizeof(SgdCoefficients<double>)
-                                                                    : sizeof(AdamCoefficients<double>))),
+      coefficients_(kernels_->device(),
+                    groups * (rule == Rule::Sgd ? sizeof(SgdCoefficients<double>) : sizeof(AdamCoefficients<double>))),
       adam_sent_(groups),
       sgd_sent_(groups),
       lacks_momentum_(groups) {
@@ -93,7 +93,8 @@ void CudaOptimizer::step(const LossScaler* scaler) {
     auto* k = static_cast<SgdCoefficients<double>*>(coefficients_.get());
     const auto* numbers = static_cast<const SgdNumbers*>(numbers_.get());
     kernels_->launch<kernel::begin_sgd>(1, {control(), numbers, k, groups_, state}, stream);
-    if (list_->blocks() > 0) kernels_->launch<kernel::step_sgd>(list_->blocks(), {list_->table(), control(), k}, stream);
+    if (list_->blocks() > 0)
+      kernels_->launch<kernel::step_sgd>(list_->blocks(), {list_->table(), control(), k}, stream);
     return;
   }
   auto* k = static_cast<AdamCoefficients<double>*>(coefficients_.get());

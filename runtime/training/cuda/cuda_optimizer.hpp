@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Adam, AdamW or SGD over all parameters on one GPU. The number of steps is in device memory, since only the device knows
-// whether a step is left out because of an overflow. A step puts two kernels on the current stream; nothing is
+// Adam, AdamW or SGD over all parameters on one GPU. The number of steps is in device memory, since only the device
+// knows whether a step is left out because of an overflow. A step puts two kernels on the current stream; nothing is
 // allocated, and the host does not wait.
 #pragma once
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The norm of gradients in device memory, and clipping by it. Sums are in 64 bits, in an order that depends on the list of
-// tensors only, so that ranks with the same gradients get the same bits.
+// The norm of gradients in device memory, and clipping by it. Sums are in 64 bits, in an order that depends on the list
+// of tensors only, so that ranks with the same gradients get the same bits.
 #pragma once
 
 #include <cstddef>
@@ -25,12 +25,12 @@ class GradientNorm {
   // Scales this rank's gradients so that the norm of all shares is at most max_norm.
   void clip(double max_norm);
   double* norm() const { return own_powers() + 1; }  // from before clip()
-  double read() const;                                // the host waits
+  double read() const;                               // the host waits
 
  private:
   std::shared_ptr<const Kernels> kernels_;
   std::size_t shares_;
-  double norm_type_ = 0;  // of the last measure(); 0: none
+  double norm_type_ = 0;  // what the last measure() was given; 0: nothing yet
   collectives::DeviceMemory lanes_;
   collectives::DeviceMemory sums_;  // powers of shares, own powers, norm, factor
   std::unique_ptr<TensorList> list_;

@@ -24,10 +24,10 @@ enum class Number : std::size_t {
 #undef DDP_NUMBER
       Count
 };
-#define DDP_KERNEL_TYPE(name, Arguments_)              \
-  struct name {                                        \
-    using Arguments = kernels::Arguments_;             \
-    static constexpr Number kNumber = Number::name;    \
+#define DDP_KERNEL_TYPE(name, Arguments_)           \
+  struct name {                                     \
+    using Arguments = kernels::Arguments_;          \
+    static constexpr Number kNumber = Number::name; \
   };
 DDP_TRAINING_KERNELS(DDP_KERNEL_TYPE)
 #undef DDP_KERNEL_TYPE
@@ -47,7 +47,8 @@ class Kernels {
 
   template <typename Kernel>
   void launch(unsigned blocks, const typename Kernel::Arguments& arguments, collectives::CudaStream* stream) const {
-    module_.launch(functions_[static_cast<std::size_t>(Kernel::kNumber)], blocks, kernels::kThreads, &arguments, stream);
+    module_.launch(functions_[static_cast<std::size_t>(Kernel::kNumber)], blocks, kernels::kThreads, &arguments,
+                   stream);
   }
 
  private:

@@ -32,8 +32,8 @@ class TensorList {
 // Returns the entry of one tensor. Throws rendezvous::Error{InvalidArgument}, which begins with `what`, for null memory
 // and for types that are not of floating point.
 kernels::TensorEntry entry_of(const std::string& what, const ddp_cuda_tensor& tensor);
-// Returns the entry of a pair. Throws also for buffers that are not on the device, differ in size, or have types without
-// a conversion.
+// Returns the entry of a pair. Throws also for buffers that are not on the device, differ in size, or have types
+// without a conversion.
 kernels::TensorEntry pair_of(const std::string& what, int device, const ddp_buffer& from, const ddp_buffer& to);
 
 }  // namespace ddp::runtime

@@ -11,9 +11,9 @@
 
 namespace ddp::runtime::kernels {
 
-constexpr std::uint32_t kThreads = 256;       // of each block
-constexpr std::uint32_t kChunkElements = 16384;  // what a block does at a time
-constexpr std::uint32_t kNormBlocks = 128;    // fixed, so that the order of additions is
+constexpr std::uint32_t kThreads = 256;                   // threads of a block
+constexpr std::uint32_t kChunkElements = 16384;           // what a block does at a time
+constexpr std::uint32_t kNormBlocks = 128;                // fixed, so that the order of additions is
 constexpr std::uint32_t kLanes = kNormBlocks * kThreads;  // partial sums of a norm
 
 // Numbers of ddp_dtype; others have no kernel.
@@ -117,7 +117,7 @@ struct UpdateScaler {
   ScalerState* scaler;
 };
 struct AddPowers {
-  Table table;  // of gradients
+  Table table;  // its gradients count
   double* lanes;
   double exponent;
   Norm norm;
@@ -131,7 +131,7 @@ struct Combine {
   Norm norm;
 };
 struct ClipFactor {
-  const double* powers;  // of each rank's share
+  const double* powers;  // one sum for each rank's share
   std::uint64_t count;
   double* norm_and_factor;
   double max_norm;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Kernels between backward and the optimizer's step: conversion, unscaling, the scale itself, norms and clipping. The
-// arithmetic is that of ../optim/gradient_math.hpp; sums of norms are added in another order.
+// Kernels between backward and the optimizer's step: conversion, unscaling, the scale itself, norms and clipping. They
+// compute what ../optim/gradient_math.hpp does on the CPU, but for the order in which norms are summed.
 #pragma once
 
 #include <cmath>

@@ -32,9 +32,9 @@ struct DoubleElements {
   double store(std::uint64_t i, double value) const { return at[i] = value; }
 };
 
-// Elements of 32 or 16 bits as floats. store() returns what the rounded element is. The type is the same for all threads
-// of a block, so asking for each element costs nothing beside the memory; a loop for each type made the code five times
-// as large.
+// Elements of 32 or 16 bits as floats. store() returns what the rounded element is. The type is the same for all
+// threads of a block, so asking for each element costs nothing beside the memory; a loop for each type made the code
+// five times as large.
 struct FloatElements {
   void* at;
   Type type;

@@ -47,9 +47,9 @@ inline AdamCoefficients<double> adam_coefficients(const AdamNumbers& n, std::int
 
 template <typename T>
 inline AdamCoefficients<T> rounded(const AdamCoefficients<double>& k) {
-  return {static_cast<T>(k.sign),        static_cast<T>(k.keep),       static_cast<T>(k.decay),
-          static_cast<T>(k.new_share),   static_cast<T>(k.keep_square), static_cast<T>(k.new_square),
-          static_cast<T>(k.correction), static_cast<T>(k.eps),        static_cast<T>(k.step)};
+  return {static_cast<T>(k.sign),       static_cast<T>(k.keep),        static_cast<T>(k.decay),
+          static_cast<T>(k.new_share),  static_cast<T>(k.keep_square), static_cast<T>(k.new_square),
+          static_cast<T>(k.correction), static_cast<T>(k.eps),         static_cast<T>(k.step)};
 }
 
 // Steps one element; returns its new value. What decays is AdamW's value, or Adam's gradient towards it.

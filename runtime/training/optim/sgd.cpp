@@ -49,12 +49,7 @@ SgdNumbers numbers_of(const ddp_sgd_options& n) {
     throw rendezvous::Error(rendezvous::ErrorCode::InvalidArgument,
                             "SGD: Nesterov momentum needs a momentum above 0 and no dampening");
   }
-  return {n.lr,
-          n.momentum,
-          n.dampening,
-          n.weight_decay,
-          n.nesterov != 0 ? 1.0 : 0.0,
-          n.maximize != 0 ? 1.0 : 0.0};
+  return {n.lr, n.momentum, n.dampening, n.weight_decay, n.nesterov != 0 ? 1.0 : 0.0, n.maximize != 0 ? 1.0 : 0.0};
 }
 
 void sgd_step(const ddp_sgd_options& numbers, const ddp_sgd_arrays& arrays, collectives::VectorUnit unit) {

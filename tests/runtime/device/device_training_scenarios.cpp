@@ -56,7 +56,7 @@ void shares_overflows() {
   expect(weights.value.read(s.stream) == Floats{8, 6}, "the second step is taken, at the lower scale");
 }
 
-// The norm is that of all shares together, and each rank scales its own.
+// The norm is taken over all shares together, and each rank scales its own.
 void clips_shares() {
   Setting s("nccl");
   const double expected = 5 * std::sqrt(static_cast<double>(s.group.size()));

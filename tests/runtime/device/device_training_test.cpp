@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Optimizers, the loss scale and clipping on GPU memory in jobs. device_training_scenarios.cpp is what each rank does and
-// checks by itself.
+// Optimizers, the loss scale and clipping on GPU memory in jobs. device_training_scenarios.cpp is what each rank does
+// and checks by itself.
 #include <catch2/catch.hpp>
 #include <string>
 

@@ -22,8 +22,8 @@ extern "C" {
  * ordered, by one stream or by events. Objects are destroyed after the work that was enqueued with them is done:
  * destroying one waits for the device.
  *
- * Kernels are a part of libddp if it was built with NVRTC, as the wheel is. They need NVIDIA's driver 525 or newer and a
- * GPU of compute capability 7.5 or newer. Where something of that is missing, creating an object is DDP_SYSTEM, and
+ * Kernels are a part of libddp if it was built with NVRTC, as the wheel is. They need NVIDIA's driver 525 or newer and
+ * a GPU of compute capability 7.5 or newer. Where something of that is missing, creating an object is DDP_SYSTEM, and
  * ddp_error_last() says what.
  *
  * Elements are computed with as the functions of ddp/c/optimizer.h do, to the same bits. Two things may differ in the
@@ -112,8 +112,8 @@ DDP_API ddp_status ddp_cuda_optimizer_create(int32_t device, int32_t rule, size_
                                              ddp_cuda_optimizer** optimizer);
 /** Destroys the optimizer, but not the tensors' memory; NULL does nothing. The host waits for the device. */
 DDP_API void ddp_cuda_optimizer_destroy(ddp_cuda_optimizer* optimizer);
-/** Sets the tensors: before the first step, and when their memory has moved. The list is copied, their memory must stay.
- * The host waits. */
+/** Sets the tensors: before the first step, and when their memory has moved. The list is copied, their memory must
+ * stay. The host waits. */
 DDP_API ddp_status ddp_cuda_optimizer_set_tensors(ddp_cuda_optimizer* optimizer, const ddp_cuda_tensor* tensors,
                                                   size_t count);
 /** Sets the options of a group of Adam or AdamW from the next step on; their field step is ignored. */
@@ -132,8 +132,8 @@ DDP_API ddp_status ddp_cuda_optimizer_set_steps_taken(ddp_cuda_optimizer* optimi
 
 /** The norm of gradients in the memory of a GPU. */
 typedef struct ddp_cuda_norm ddp_cuda_norm;
-/** Makes a norm of the gradients of count tensors. shares is the number of ranks that each have a share of the gradients;
- * 1 if this rank has all. The list is copied, the memory must stay. The host waits. */
+/** Makes a norm of the gradients of count tensors. shares is the number of ranks that each have a share of the
+ * gradients; 1 if this rank has all. The list is copied, the memory must stay. The host waits. */
 DDP_API ddp_status ddp_cuda_norm_create(int32_t device, const ddp_cuda_tensor* tensors, size_t count, size_t shares,
                                         ddp_cuda_norm** norm);
 /** Destroys the norm; NULL does nothing. The host waits for the device. */

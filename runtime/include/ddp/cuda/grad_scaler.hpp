@@ -37,13 +37,14 @@
 namespace ddp::cuda {
 
 /// Scales a loss on a GPU, and leaves out steps there. Gradients are unscaled once, and steps taken after that, between
-/// two calls of update(). One thread at a time, on one stream. Source: torch.amp.GradScaler; ddp::GradScaler on the CPU.
+/// two calls of update(). One thread at a time, on one stream. Source: torch.amp.GradScaler; ddp::GradScaler on the
+/// CPU.
 class GradScaler {
  public:
-  /// Makes a scaler. With a group, ranks share what they found: a step is left out on all of them if one has an overflow;
-  /// that takes a reduction of one float. Without a group each rank decides by itself, which is enough where all have the
-  /// same gradients. Throws Error: Status::InvalidArgument for factors that cannot work, and for options that are not
-  /// enabled; Status::System where libddp has no kernels. The host waits.
+  /// Makes a scaler. With a group, ranks share what they found: a step is left out on all of them if one has an
+  /// overflow; that takes a reduction of one float. Without a group each rank decides by itself, which is enough where
+  /// all have the same gradients. Throws Error: Status::InvalidArgument for factors that cannot work, and for options
+  /// that are not enabled; Status::System where libddp has no kernels. The host waits.
   explicit GradScaler(int device, const GradScalerOptions& options = {}, ProcessGroup group = {})
       : device_(device), options_(options), group_(group) {
     if (!options.enabled) fail("enabled must be true: leave out the scaler where there is none");
@@ -60,8 +61,8 @@ class GradScaler {
     return static_cast<const float*>(scale);
   }
 
-  /// Divides the masters' gradients by the scale, reading the model's. Collective if there is a group. Throws Error with
-  /// Status::InvalidArgument if called twice between two calls of update().
+  /// Divides the masters' gradients by the scale, reading the model's. Collective if there is a group. Throws Error
+  /// with Status::InvalidArgument if called twice between two calls of update().
   void unscale(const MasterWeights& master) {
     begin_turn(&master);
     unscale_pairs(master.gradient_pairs());
@@ -74,8 +75,9 @@ class GradScaler {
     unscale_pairs(pairs_of(&optimizer, optimizer.parameters()));
   }
 
-  /// Enqueues the optimizer's step, which the device leaves out, and does not count, if a gradient was infinite or not a
-  /// number, whichever of those that were unscaled since the last update(). Throws Error with Status::InvalidArgument if nothing was unscaled since the last update().
+  /// Enqueues the optimizer's step, which the device leaves out, and does not count, if a gradient was infinite or not
+  /// a number, whichever of those that were unscaled since the last update(). Throws Error with Status::InvalidArgument
+  /// if nothing was unscaled since the last update().
   template <typename Optimizer>
   void step(Optimizer& optimizer) {
     if (unscaled_.empty()) fail("step() was called before unscale()");

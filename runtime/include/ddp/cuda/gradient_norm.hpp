@@ -25,13 +25,14 @@
 
 namespace ddp::cuda {
 
-/// The norm of all gradients as one vector, in the memory of a GPU. Sums are computed in 64 bits, in an order that depends
-/// on the parameters only, so ranks with the same gradients get the same bits; ddp::clip_grad_norm() adds in another
-/// order. One thread at a time.
+/// The norm of all gradients as one vector, in the memory of a GPU. Sums are computed in 64 bits, in an order that
+/// depends on the parameters only, so ranks with the same gradients get the same bits; ddp::clip_grad_norm() adds in
+/// another order. One thread at a time.
 class GradientNorm {
  public:
   /// Prepares for parameters whose memory stays. Parameters without a gradient are left out. Throws Error:
-  /// Status::InvalidArgument for one that is not on the GPU, Status::System where libddp has no kernels. The host waits.
+  /// Status::InvalidArgument for one that is not on the GPU, Status::System where libddp has no kernels. The host
+  /// waits.
   explicit GradientNorm(const std::vector<Parameter>& parameters) : GradientNorm(ProcessGroup(), parameters, 1) {}
   /// Prepares for gradients of which each rank of the group has a share; clip() is then a collective.
   GradientNorm(ProcessGroup group, const std::vector<Parameter>& share)

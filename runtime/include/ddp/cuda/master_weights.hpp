@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// Master weights on a GPU: float32 copies of 16-bit weights, for the optimizer. The change of one step is often too small
-/// for 16 bits; in the copies it adds up.
+/// Master weights on a GPU: float32 copies of 16-bit weights, for the optimizer. The change of one step is often too
+/// small for 16 bits; in the copies it adds up.
 ///
 ///     ddp::cuda::MasterWeights master(parameters);   // float16 or bfloat16 ones on a GPU, and their gradients
 ///     ddp::AdamW optimizer(master.parameters());
@@ -26,13 +26,13 @@
 
 namespace ddp::cuda {
 
-/// Float32 copies of 16-bit parameters on a GPU, and of their gradients. Other parameters are in parameters() as they were
-/// given: the optimizer works on them in place. Its functions put kernels on the current stream; the host does not wait.
-/// One thread at a time. Source: apex's master parameters (opt level O2); ddp::MasterWeights on the CPU.
+/// Float32 copies of 16-bit parameters on a GPU, and of their gradients. Other parameters are in parameters() as they
+/// were given: the optimizer works on them in place. Its functions put kernels on the current stream; the host does not
+/// wait. One thread at a time. Source: apex's master parameters (opt level O2); ddp::MasterWeights on the CPU.
 class MasterWeights {
  public:
-  /// Copies the values. The parameters' memory must stay; the list need not. Throws Error: Status::InvalidArgument for a
-  /// parameter that is not on the GPU, not of floating point or has no gradient; Status::System where libddp has no
+  /// Copies the values. The parameters' memory must stay; the list need not. Throws Error: Status::InvalidArgument for
+  /// a parameter that is not on the GPU, not of floating point or has no gradient; Status::System where libddp has no
   /// kernels. The host waits.
   explicit MasterWeights(const std::vector<Parameter>& parameters)
       : device_(detail::device_of("MasterWeights", parameters)), masters_(parameters) {

@@ -84,8 +84,7 @@ TEST_CASE("GPU optimizer: AdamW and Adam come to what the CPU does", "[training]
   compare_types<ddp::Adam>(adam);
 }
 
-TEST_CASE("GPU optimizer: SGD comes to what the CPU does, with momentum, Nesterov's, and without",
-          "[training][unit]") {
+TEST_CASE("GPU optimizer: SGD comes to what the CPU does, with momentum, Nesterov's, and without", "[training][unit]") {
   ddp::SGDOptions options;
   options.lr = 0.1;
   options.weight_decay = 0.01;
