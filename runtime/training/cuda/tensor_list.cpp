@@ -46,7 +46,7 @@ Type type_of(const std::string& what, std::int32_t dtype) {
 
 }  // namespace
 
-TensorList::TensorList(std::shared_ptr<const Kernels> kernels, const std::vector<TensorEntry>& tensors) {
+TensorList::TensorList(const std::shared_ptr<const Kernels>& kernels, const std::vector<TensorEntry>& tensors) {
   const std::vector<Chunk> chunks = chunks_of(tensors);
   if (chunks.empty()) return;
   tensors_ = uploaded(kernels->device(), tensors);

@@ -17,7 +17,7 @@ namespace ddp::runtime {
 class TensorList {
  public:
   // Copies the list to the device; the host waits for that.
-  TensorList(std::shared_ptr<const Kernels> kernels, const std::vector<kernels::TensorEntry>& tensors);
+  TensorList(const std::shared_ptr<const Kernels>& kernels, const std::vector<kernels::TensorEntry>& tensors);
 
   const kernels::Table& table() const { return table_; }
   // Returns the number of blocks for one launch; 0 if there is no element.
