@@ -2,6 +2,7 @@
 #include "collectives/float_conversion.hpp"
 
 #include "collectives/element_types.hpp"
+#include "collectives/float16.hpp"
 
 namespace ddp::collectives {
 namespace {

@@ -9,6 +9,7 @@
 
 #include "collectives/backend_error.hpp"
 #include "collectives/element_types.hpp"
+#include "collectives/float16.hpp"
 #include "rendezvous/base/error.hpp"
 #include "rendezvous/base/thread.hpp"
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "collectives/element_types.hpp"
+#include "collectives/float16.hpp"
 
 #include <algorithm>
 #include <bit>

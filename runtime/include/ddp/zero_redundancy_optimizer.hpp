@@ -57,6 +57,10 @@ class ZeroRedundancyOptimizer : public OptimizerShard<typename Plain::Rule> {
   ZeroRedundancyOptimizer(ProcessGroup group, const std::vector<Group>& groups)
       : Shard(groups), group_(group), ranks_(static_cast<std::size_t>(group.size())) {
     using detail::ParameterRow;
+    if (this->is_on_gpu()) {
+      throw Error(Status::InvalidArgument,
+                  "ZeroRedundancyOptimizer: works on the CPU's memory; use the plain optimizer");
+    }
     check_same_everywhere();
     share_ = ParameterRow::aligned((this->row().bytes() + ranks_ - 1) / ranks_);
     chunk_ = ParameterRow::aligned(kGatheredBytes / ranks_);

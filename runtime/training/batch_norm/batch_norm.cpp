@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "collectives/element_types.hpp"
+#include "collectives/float16.hpp"
 #include "ddp/ddp.h"
 
 namespace ddp::runtime {

@@ -79,8 +79,6 @@ template <typename T>
 using Vector [[gnu::vector_size(kLanes * sizeof(T))]] = T;
 using Lanes = std::array<double, kLanes>;
 
-enum class Norm { Sum, Squares, Largest, Power };
-
 [[gnu::always_inline]] inline void add_powers(const Vector<double>& value, Norm norm, double exponent,
                                               Vector<double>& sum) {
   const Vector<double> magnitude = value < 0 ? -value : value;
@@ -116,15 +114,6 @@ struct AddPowers {
   }
 };
 
-Norm norm_of(double norm_type) {
-  if (norm_type == 1) return Norm::Sum;
-  if (norm_type == 2) return Norm::Squares;
-  if (std::isinf(norm_type) && norm_type > 0) return Norm::Largest;
-  if (norm_type > 0) return Norm::Power;
-  invalid_argument("norm: there is no norm of type " + std::to_string(norm_type) +
-                   ": give a number above 0, or infinity");
-}
-
 // Adds up the lanes one after the other, so that the order is fixed.
 double total(const Lanes& lanes, Norm norm) {
   double sum = 0;
@@ -139,6 +128,15 @@ double total(const Lanes& lanes, Norm norm) {
 }
 
 }  // namespace
+
+Norm norm_of(double norm_type) {
+  if (norm_type == 1) return Norm::Sum;
+  if (norm_type == 2) return Norm::Squares;
+  if (std::isinf(norm_type) && norm_type > 0) return Norm::Largest;
+  if (norm_type > 0) return Norm::Power;
+  invalid_argument("norm: there is no norm of type " + std::to_string(norm_type) +
+                   ": give a number above 0, or infinity");
+}
 
 void convert(const ddp_buffer& from, const ddp_buffer& to) {
   check_pair("convert", from, to);

@@ -12,6 +12,7 @@
 
 #include "collectives/vector_unit.hpp"
 #include "ddp/ddp.h"
+#include "runtime/training/optim/norm.hpp"
 
 namespace ddp::runtime {
 
@@ -20,6 +21,7 @@ namespace ddp::runtime {
 void convert(const ddp_buffer& from, const ddp_buffer& to);
 bool multiply(const ddp_buffer& from, const ddp_buffer& to, double factor);  // whether all of `to` is finite
 double power_sum(const ddp_buffer& gradient, double norm_type);
+Norm norm_of(double norm_type);  // the kind of norm that this number stands for
 
 // These run on a chosen vector unit, for tests.
 bool multiply(const ddp_buffer& from, const ddp_buffer& to, double factor, collectives::VectorUnit unit);

@@ -2,36 +2,17 @@
 #include "runtime/training/optim/sgd.hpp"
 
 #include "runtime/training/optim/optimizer_arrays.hpp"
+#include "runtime/training/optim/sgd_math.hpp"
 
 namespace ddp::runtime {
 namespace {
 
-// The loop's coefficients, rounded to the elements' type, as PyTorch does.
-template <typename T>
-struct Coefficients {
-  T sign;
-  T weight_decay;
-  T momentum;
-  T new_share;  // weight of the gradient in the momentum
-  T step;
-
-  explicit Coefficients(const ddp_sgd_options& n)
-      : sign(n.maximize != 0 ? T(-1) : T(1)),
-        weight_decay(static_cast<T>(n.weight_decay)),
-        momentum(static_cast<T>(n.momentum)),
-        new_share(static_cast<T>(n.step == 1 ? 1 : 1 - n.dampening)),  // momentum starts as the first gradient
-        step(static_cast<T>(-n.lr)) {}
-};
-
 struct Plain {
   template <typename T>
   [[gnu::always_inline]] static void run(const T* value, const T* grad, T* updated, std::size_t count,
-                                         Coefficients<T> k) {
+                                         SgdCoefficients<T> k) {
     DDP_ELEMENT_BY_ELEMENT
-    for (std::size_t i = 0; i < count; ++i) {
-      const T direction = grad[i] * k.sign + k.weight_decay * value[i];
-      updated[i] = value[i] + k.step * direction;
-    }
+    for (std::size_t i = 0; i < count; ++i) updated[i] = sgd_element(value[i], grad[i], k);
   }
 };
 
@@ -39,21 +20,17 @@ template <bool nesterov>
 struct WithMomentum {
   template <typename T>
   [[gnu::always_inline]] static void run(const T* value, const T* grad, T* momentum, T* updated, std::size_t count,
-                                         Coefficients<T> k) {
+                                         SgdCoefficients<T> k) {
     DDP_ELEMENT_BY_ELEMENT
     for (std::size_t i = 0; i < count; ++i) {
-      T direction = grad[i] * k.sign + k.weight_decay * value[i];
-      const T moving = momentum[i] * k.momentum + k.new_share * direction;
-      momentum[i] = moving;
-      direction = nesterov ? direction + k.momentum * moving : moving;
-      updated[i] = value[i] + k.step * direction;
+      updated[i] = momentum_element<nesterov>(value[i], grad[i], momentum[i], k);
     }
   }
 };
 
 template <typename T>
 void step_all(const ddp_sgd_options& numbers, const ddp_sgd_arrays& a, collectives::VectorUnit unit) {
-  const Coefficients<T> k(numbers);
+  const SgdCoefficients<T> k = rounded<T>(sgd_coefficients(numbers_of(numbers), numbers.step));
   const auto* value = static_cast<const T*>(a.value);
   const auto* grad = static_cast<const T*>(a.grad);
   auto* momentum = static_cast<T*>(a.momentum_buffer);
@@ -67,14 +44,18 @@ void step_all(const ddp_sgd_options& numbers, const ddp_sgd_arrays& a, collectiv
 
 }  // namespace
 
+SgdNumbers numbers_of(const ddp_sgd_options& n) {
+  if (n.nesterov != 0 && (n.momentum <= 0 || n.dampening != 0)) {
+    throw rendezvous::Error(rendezvous::ErrorCode::InvalidArgument,
+                            "SGD: Nesterov momentum needs a momentum above 0 and no dampening");
+  }
+  return {n.lr, n.momentum, n.dampening, n.weight_decay, n.nesterov != 0 ? 1.0 : 0.0, n.maximize != 0 ? 1.0 : 0.0};
+}
+
 void sgd_step(const ddp_sgd_options& numbers, const ddp_sgd_arrays& arrays, collectives::VectorUnit unit) {
   check_step("SGD", numbers.step);
   check_arrays("SGD", arrays.count, arrays.dtype, {arrays.value, arrays.grad});
   if (numbers.momentum != 0) check_arrays("SGD with momentum", arrays.count, arrays.dtype, {arrays.momentum_buffer});
-  if (numbers.nesterov != 0 && (numbers.momentum <= 0 || numbers.dampening != 0)) {
-    throw rendezvous::Error(rendezvous::ErrorCode::InvalidArgument,
-                            "SGD: Nesterov momentum needs a momentum above 0 and no dampening");
-  }
   if (arrays.dtype == DDP_FLOAT32) return step_all<float>(numbers, arrays, unit);
   step_all<double>(numbers, arrays, unit);
 }

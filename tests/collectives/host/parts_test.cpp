@@ -15,6 +15,7 @@
 
 #include "collectives/backend_loader.hpp"
 #include "collectives/element_types.hpp"
+#include "collectives/float16.hpp"
 #include "collectives/host/failure.hpp"
 #include "collectives/host/memory/segment.hpp"
 #include "collectives/host/memory/waiting.hpp"

@@ -8,6 +8,7 @@
 
 #include "collectives/backend_error.hpp"
 #include "collectives/element_types.hpp"
+#include "collectives/float16.hpp"
 #include "collectives/float_conversion.hpp"
 #include "collectives/host/backend.hpp"
 #include "collectives/reduce_kernels.hpp"

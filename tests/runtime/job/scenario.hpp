@@ -23,6 +23,7 @@ void fault(ddp::Session& session, const std::string& words);
 using Programs = std::map<std::string, std::function<void()>>;
 Programs device_programs();
 Programs device_model_programs();
+Programs device_training_programs();
 
 inline bool all_right = true;
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "collectives/element_types.hpp"
+#include "collectives/float16.hpp"
 #include "rendezvous/base/error.hpp"
 #include "tests/runtime/training/golden_numbers.hpp"
 
