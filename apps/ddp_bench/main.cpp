@@ -30,7 +30,7 @@
 #include "apps/ddp_bench/store/key_map_cost.hpp"
 #include "apps/ddp_bench/store/rendezvous_load.hpp"
 #include "apps/ddp_bench/store/store_load.hpp"
-#include "collectives/shared_library.hpp"
+#include "rendezvous/base/shared_library.hpp"
 #include "rendezvous/base/file_limit.hpp"
 
 namespace {

@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "collectives/shared_library.hpp"
+#include "rendezvous/base/shared_library.hpp"
 #include "rendezvous/worker_contract.hpp"
 
 namespace ddp::collectives {

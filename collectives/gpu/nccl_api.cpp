@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "collectives/gpu/nccl_api.hpp"
 
-#include "collectives/shared_library.hpp"
+#include "rendezvous/base/shared_library.hpp"
 #include "rendezvous/worker_contract.hpp"
 
 namespace ddp::collectives {
