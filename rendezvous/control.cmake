@@ -6,6 +6,9 @@ add_library(ddprun_control STATIC
   coordinator/looks.cpp
   coordinator/roster.cpp
   coordinator/seat_order.cpp
+  journal/file_journal.cpp
+  journal/journal_format.cpp
+  journal/memory_journal.cpp
   link/accept.cpp
   link/acceptor.cpp
   link/cipher.cpp
@@ -21,4 +24,4 @@ add_library(ddprun_control STATIC
 add_library(ddprun::control ALIAS ddprun_control)
 ddprun_target(ddprun_control)
 target_link_libraries(ddprun_control
-  PUBLIC ddprun::store PRIVATE nlohmann_json::nlohmann_json utf8cpp sodium::static ${CMAKE_DL_LIBS})
+  PUBLIC ddprun::store PRIVATE nlohmann_json::nlohmann_json utf8cpp xxhash::header sodium::static ${CMAKE_DL_LIBS})

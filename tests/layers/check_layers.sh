@@ -24,7 +24,7 @@ forbid launcher     'apps/|runtime/|collectives/|ddp/'                          
 forbid runtime      'apps/|launcher/'                                                     "$none"
 forbid 'apps/train apps/examples' 'rendezvous/|launcher/|collectives/|runtime/'           "$none"
 # The control half of rendezvous belongs to the launcher: libddp links the store half only.
-forbid 'collectives runtime' 'rendezvous/(link|coordinator)/'                             "$none"
+forbid 'collectives runtime' 'rendezvous/(link|coordinator|journal)/'                     "$none"
 # Installed headers stand alone.
 forbid runtime/include 'rendezvous/|collectives/|runtime/'                                "$none"
 
@@ -45,7 +45,8 @@ only rendezvous net          base
 only rendezvous process_manager  base net
 only rendezvous store        base net
 only rendezvous link         base net
-only rendezvous coordinator  base net store link
+only rendezvous journal      base net
+only rendezvous coordinator  base net store link journal
 
 only launcher text
 only launcher placement
@@ -110,7 +111,7 @@ forbid "$code" 'gloo/'                   '(collectives/gloo/[a-z_]*|apps/ddp_ben
 forbid "$code" 'mpi'                     'apps/(ddp_bench/(collectives/mpi_main\.cpp|worker/mpi_worker\.c)|examples/mpi_backend\.c)'
 forbid "$code" 'nccl|cuda'               "$none"
 forbid "$code" 'sodium'                  'rendezvous/link/(secret|cipher)\.cpp'
-forbid "$code" 'xxhash'                  'runtime/training/tensor_file/checksum\.cpp'
+forbid "$code" 'xxhash'                  'runtime/training/tensor_file/checksum\.cpp|rendezvous/journal/journal_format\.cpp'
 forbid "$code" 'utf8'                    'rendezvous/link/printable\.cpp'
 forbid "$code" 'Eigen/'                  'apps/train/([a-z]*/)?[a-z_]*\.[ch]pp'
 forbid "$code" 'catch2/'                 "$none"

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Keeps what another life of the coordinator would have to know, so that a decision that an agent was told is never
+// forgotten. It has several homes: memory (memory_journal.hpp), a file on this machine (file_journal.hpp), and later
+// services that outlive a machine. The coordinator knows only this interface.
+//
+//     life 1:  claim ──▶ claimed {epoch A, nothing}   write 1 ──▶ kept 1   write 2 ──▶ kept 2     (killed)
+//     life 2:  claim ──▶ claimed {epoch A, what 2 wrote}                   write 3 ──▶ kept 3
+//
+// The contract of every home:
+//   * claim() makes its caller the one life that may write. It is answered by on_claimed or on_lost, however late.
+//   * The content is the coordinator's whole record: a later one replaces those before it. It holds no secret.
+//   * write() returns at once. on_kept(n) says that the content of write n would be found by the next life, and no
+//     older one; so the contents with lower numbers need no answer of their own and may never be stored. Whoever waits
+//     for several numbers takes one answer for all up to it. An answer may take seconds.
+//   * A write whose answer never comes may have been stored or not: the next life finds it, or the one before it. So
+//     its caller tells nobody what depends on it until on_kept() came.
+//   * on_lost() is the last callback. Another life has taken over, or the home cannot keep anything any more. From then
+//     on the caller must tell nobody anything, and end. What was told before is kept.
+//   * The epoch names the claims that continue one another and may serve the same agents. A home that only one process
+//     of one machine can claim at a time gives all lives the same epoch. One that several machines can claim gives each
+//     claim an epoch of its own, which fences the one before; then the record says which epochs its agents may have.
+//   * Callbacks come on the thread that runs the io_context that the journal was made with, and never from within a
+//     call of claim() or write(). After the destructor none comes.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
+
+namespace ddp::rendezvous {
+
+// What a life of the coordinator begins with.
+struct JournalClaim {
+  std::string epoch;                 // names this life, or all lives that the home cannot tell apart
+  std::string content;               // of the newest write that was kept; empty: nothing was ever written
+  std::chrono::milliseconds age{0};  // at least this much time has passed since then
+};
+
+class Journal {
+ public:
+  struct Callbacks {
+    std::function<void(JournalClaim)> on_claimed;
+    std::function<void(std::uint64_t number)> on_kept;
+    // `why` is a sentence for the user: "the coordinator's journal /run/...: cannot write it: No space left on device".
+    std::function<void(const std::string& why)> on_lost;
+  };
+
+  Journal() = default;
+  virtual ~Journal() = default;
+  Journal(const Journal&) = delete;
+  Journal& operator=(const Journal&) = delete;
+
+  // Call it once, before anything else.
+  virtual void claim(Callbacks callbacks) = 0;
+  // Call it after on_claimed, with numbers that grow by one, from 1.
+  virtual void write(std::uint64_t number, std::string content) = 0;
+};
+
+// A longer content is refused, with on_lost: a job of 10,000 nodes has a tenth of this.
+inline constexpr std::size_t kMaxJournalContent = std::size_t{64} << 20;
+
+}  // namespace ddp::rendezvous

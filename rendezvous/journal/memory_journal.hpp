@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A journal that ends with its process: for a job of one node, whose coordinator ends with its agent anyway.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "rendezvous/journal/journal.hpp"
+#include "rendezvous/net/asio.hpp"
+
+namespace ddp::rendezvous {
+
+class MemoryJournal : public Journal {
+ public:
+  MemoryJournal(asio::io_context& io, std::string epoch) : io_(io), epoch_(std::move(epoch)) {}
+
+  void claim(Callbacks callbacks) override;
+  void write(std::uint64_t number, std::string content) override;
+
+ private:
+  asio::io_context& io_;
+  const std::string epoch_;
+  // Shared with what is posted, which may come after the destructor.
+  std::shared_ptr<Callbacks> callbacks_ = std::make_shared<Callbacks>();
+};
+
+}  // namespace ddp::rendezvous
