@@ -9,6 +9,10 @@
 #include "rendezvous/worker_contract.hpp"
 
 namespace ddp::collectives {
+
+using rendezvous::library_names;
+using rendezvous::SharedLibrary;
+
 namespace {
 
 // The _v2 suffixes are the driver's own: cuda.h maps the plain names to them.

@@ -5,6 +5,10 @@
 #include "rendezvous/worker_contract.hpp"
 
 namespace ddp::collectives {
+
+using rendezvous::library_names;
+using rendezvous::SharedLibrary;
+
 namespace {
 
 NcclApi nccl_table(const SharedLibrary& library) {

@@ -9,7 +9,6 @@
 
 namespace ddp::rendezvous {
 
-
 SharedLibrary::SharedLibrary(const char* what, const std::vector<std::string>& names, const char* advice)
     : what_(what) {
   std::string tried;

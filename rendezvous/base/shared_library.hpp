@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A third-party shared library (NCCL, the CUDA driver, libssl), opened at run time where it is installed. It stays open until
-// the process ends, since its threads may outlive the code that opened it.
+// A third-party shared library (NCCL, the CUDA driver, libssl), opened at run time where it is installed. It stays open
+// until the process ends, since its threads may outlive the code that opened it.
 #pragma once
 
 #include <string>

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// OpenSSL as a table of function pointers, filled from libssl.so.3 or libssl.so.1.1, whichever is found at run time: so
+// one ddprun runs on machines with either, and on machines without where nobody asks for TLS. The declarations are
+// ours; a test compares them with the real headers where these are installed.
+#pragma once
+
+#include <cstddef>
+
+namespace ddp::rendezvous {
+
+// Opaque, as OpenSSL's types are.
+struct TlsMethod;
+struct TlsConfiguration;  // SSL_CTX
+struct TlsConnection;     // SSL
+struct TlsBytes;          // BIO
+struct TlsBytesMethod;    // BIO_METHOD
+struct TlsParameters;     // X509_VERIFY_PARAM
+struct TlsStore;          // X509_STORE_CTX
+
+using TlsVerifyCallback = int (*)(int, TlsStore*);
+using TlsPasswordCallback = int (*)(char* buffer, int size, int is_writing, void* data);
+
+struct TlsApi {
+  const TlsMethod* (*client_method)();
+  TlsConfiguration* (*new_configuration)(const TlsMethod*);
+  void (*free_configuration)(TlsConfiguration*);
+  long (*control_configuration)(TlsConfiguration*, int command, long number, void* data);
+  void (*set_verify)(TlsConfiguration*, int mode, TlsVerifyCallback);
+  int (*load_authorities)(TlsConfiguration*, const char* file, const char* folder);
+  int (*use_systems_authorities)(TlsConfiguration*);
+  int (*use_certificate_chain)(TlsConfiguration*, const char* file);
+  int (*use_private_key)(TlsConfiguration*, const char* file, int kind);
+  int (*check_private_key)(const TlsConfiguration*);
+  void (*set_password_callback)(TlsConfiguration*, TlsPasswordCallback);
+
+  TlsConnection* (*new_connection)(TlsConfiguration*);
+  void (*free_connection)(TlsConnection*);
+  long (*control_connection)(TlsConnection*, int command, long number, void* data);
+  void (*set_bytes)(TlsConnection*, TlsBytes* incoming, TlsBytes* outgoing);  // takes both
+  void (*be_client)(TlsConnection*);
+  int (*set_expected_name)(TlsConnection*, const char* name);
+  void (*set_name_flags)(TlsConnection*, unsigned flags);
+  TlsParameters* (*parameters)(TlsConnection*);
+  int (*set_expected_address)(TlsParameters*, const char* numeric);
+  int (*do_handshake)(TlsConnection*);
+  int (*read)(TlsConnection*, void* to, int size);
+  int (*write)(TlsConnection*, const void* from, int size);
+  int (*error_of)(const TlsConnection*, int returned);
+  long (*verify_result)(const TlsConnection*);
+
+  const TlsBytesMethod* (*memory_bytes)();
+  TlsBytes* (*new_bytes)(const TlsBytesMethod*);
+  int (*read_bytes)(TlsBytes*, void* to, int size);
+  int (*write_bytes)(TlsBytes*, const void* from, int size);
+
+  const char* (*verify_text)(long result);
+  unsigned long (*next_error)();
+  void (*error_text)(unsigned long error, char* to, std::size_t size);
+  void (*clear_errors)();
+};
+
+// Opens the library once for the process. Throws Error{System} with what was tried and what to do.
+const TlsApi& tls_api();
+// The same from this file, for tests.
+TlsApi open_tls(const char* path);
+
+}  // namespace ddp::rendezvous
