@@ -17,8 +17,10 @@ namespace ddp::rendezvous {
 
 namespace {
 
+constexpr char kClosed[] = "it closed the connection";
+
 std::string words_of(const boost::system::error_code& error) {
-  if (error == asio::error::eof) return "it closed the connection";
+  if (error == asio::error::eof) return kClosed;
   std::string text = std::generic_category().message(error.value());
   if (!text.empty()) text[0] = static_cast<char>(std::tolower(static_cast<unsigned char>(text[0])));
   return text;
@@ -123,13 +125,14 @@ void EtcdConnection::read() {
 }
 
 void EtcdConnection::take(std::string_view bytes) {
+  has_heard_ = has_heard_ || (!bytes.empty() && (!tls_ || tls_->is_ready()));
   if (!tls_) return take_plain(bytes);
   std::string plain;
   const bool goes_on = tls_->receive(bytes, plain);
   send(tls_->take_outgoing());
   send_request();
   if (!plain.empty()) take_plain(plain);
-  if (!goes_on && !is_over_) ended(tls_->why_over().empty() ? "it closed the connection" : tls_->why_over());
+  if (!goes_on && !is_over_) ended(tls_->why_over().empty() ? kClosed : tls_->why_over());
 }
 
 void EtcdConnection::take_plain(std::string_view plain) {
@@ -138,6 +141,10 @@ void EtcdConnection::take_plain(std::string_view plain) {
   for (std::string line; !is_over_ && answer_ && answer_->take_line(line);) callbacks_.on_line(line);
   if (is_over_ || state == HttpAnswer::State::Reading) return;
   if (state == HttpAnswer::State::Bad) return fail(answer_->why_bad());
+  finish();
+}
+
+void EtcdConnection::finish() {
   const auto answer = std::exchange(answer_, nullptr);
   const bool is_last = !answer->keeps_connection() || answer->has_rest();
   if (is_last) close();
@@ -146,8 +153,10 @@ void EtcdConnection::take_plain(std::string_view plain) {
 
 // The connection is over; somebody may be waiting for an answer.
 void EtcdConnection::ended(const std::string& why) {
-  if (answer_) return fail(why);
-  close();
+  if (!answer_) return close();
+  if (answer_->end() == HttpAnswer::State::Done) return finish();
+  if (why != kClosed || has_heard_) return fail(why);
+  fail(tls_ ? "no TLS: " + why : why + " without a word (if it speaks TLS, protocol=https is needed)");
 }
 
 void EtcdConnection::fail(const std::string& why) {

@@ -50,6 +50,7 @@ class EtcdConnection : public std::enable_shared_from_this<EtcdConnection> {
   void read();
   void take(std::string_view bytes);
   void take_plain(std::string_view plain);
+  void finish();
   void ended(const std::string& why);
   void fail(const std::string& why);
 
@@ -64,6 +65,7 @@ class EtcdConnection : public std::enable_shared_from_this<EtcdConnection> {
   std::string request_;                 // not sent yet
   std::unique_ptr<HttpAnswer> answer_;  // of what is asked
   bool is_open_ = false;
+  bool has_heard_ = false;  // it has said something, but for the beginning of TLS
   bool was_sent_ = false;
   bool is_over_ = false;
 };

@@ -46,6 +46,15 @@ HttpAnswer::State HttpAnswer::feed(std::string_view bytes) {
   return state_;
 }
 
+HttpAnswer::State HttpAnswer::end() {
+  boost::system::error_code error;
+  if (state_ == State::Reading && parser_->http.is_header_done() && parser_->http.need_eof()) {
+    parser_->http.put_eof(error);
+    if (!error && parser_->http.is_done()) state_ = State::Done;
+  }
+  return state_ == State::Reading ? bad("it closed the connection") : state_;
+}
+
 // Each step parses the header, the line before a chunk, or what is there of a body.
 void HttpAnswer::parse() {
   auto& http = parser_->http;

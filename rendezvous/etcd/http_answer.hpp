@@ -23,6 +23,8 @@ class HttpAnswer {
 
   // Takes the next bytes. Once it is Done or Bad, it takes no more.
   State feed(std::string_view bytes);
+  // Takes the end of the connection, which is the end of an answer that does not say how long it is.
+  State end();
   State state() const { return state_; }
   const std::string& why_bad() const { return why_; }
 

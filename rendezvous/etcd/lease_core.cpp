@@ -174,7 +174,6 @@ std::optional<LeaseTime> LeaseCore::wake_at() const {
 void LeaseCore::doubt_if_late() {
   if (phase_ != Phase::Holding || !is_sure_ || now_ < fence_at_) return;
   is_sure_ = false;
-  sure_until_if_verified_.reset();
   actions_->push_back(LeaseInDoubt{leases_.trouble.empty() ? "the lease was not renewed in time" : leases_.trouble});
 }
 
@@ -241,12 +240,12 @@ void LeaseCore::advance() {
 
 void LeaseCore::advance_leases() {
   const bool has_lease = lease_ != 0;
-  if (has_lease && renew_at_ && now_ >= *renew_at_) return ask(LeaseLane::Leases, Purpose::Renew, RenewLease{lease_});
+  if (has_lease && renew_at_ && now_ >= *renew_at_) {
+    if (!std::exchange(is_confirmed_, false)) return ask(LeaseLane::Leases, Purpose::Confirm, look_transaction());
+    return ask(LeaseLane::Leases, Purpose::Renew, RenewLease{lease_});
+  }
   if (phase_ == Phase::Acquiring && !has_lease) {
     return ask(LeaseLane::Leases, Purpose::Grant, GrantLease{config_.holder_ttl.count()});
-  }
-  if (phase_ == Phase::Holding && must_write_ && record_lease_ == 0) {
-    return ask(LeaseLane::Leases, Purpose::GrantRecord, GrantLease{config_.record_ttl.count()});
   }
   if (record_lease_ != 0 && renew_record_at_ && now_ >= *renew_record_at_) {
     return ask(LeaseLane::Leases, Purpose::RenewRecord, RenewLease{record_lease_});
@@ -265,8 +264,10 @@ void LeaseCore::advance_keys() {
       if (must_look_) ask(LeaseLane::Keys, Purpose::Look, look_transaction());
       return;
     case Phase::Holding:
-      if (!is_sure_ && sure_until_if_verified_) return ask(LeaseLane::Keys, Purpose::Look, look_transaction());
-      if (!must_write_ || record_lease_ == 0) return;
+      if (!must_write_) return;
+      if (record_lease_ == 0) {
+        return ask(LeaseLane::Keys, Purpose::GrantRecord, GrantLease{config_.record_ttl.count()});
+      }
       writing_ = newest_.number;
       return ask(LeaseLane::Keys, Purpose::Write, write_transaction());
     case Phase::Releasing:
@@ -306,8 +307,10 @@ void LeaseCore::take(const Asked& asked, const EtcdAnswer& answer) {
       return;
     case Purpose::Acquire:
       return claimed(asked, answer);
+    case Purpose::Confirm:
+      return confirmed(asked, answer);
     case Purpose::Look:
-      return phase_ == Phase::Holding ? verified(answer) : looked(answer);
+      return looked(answer);
     case Purpose::Write:
       return answer.succeeded ? written(answer) : not_written(answer);
     case Purpose::Erase:
@@ -352,12 +355,22 @@ void LeaseCore::renewed(const Asked& asked, const EtcdAnswer& answer) {
     return;
   }
   renew_at_ = renewal_after(asked.at, answer.seconds);
-  const LeaseTime until = fence_after(asked.at, answer.seconds);
-  if (phase_ == Phase::Holding && !is_sure_) {
-    sure_until_if_verified_ = until;
-  } else {
-    fence_at_ = until;
-  }
+  fence_at_ = fence_after(asked.at, answer.seconds);
+  if (phase_ != Phase::Holding || is_sure_ || now_ >= fence_at_) return;
+  is_sure_ = true;
+  actions_->push_back(LeaseSure{});
+  tell_kept();
+}
+
+// A member that led until it was frozen renews what it believes to be its leases, also if they ended meanwhile. It
+// cannot answer a read before it knows of the new leader, so each renewal follows one.
+void LeaseCore::confirmed(const Asked& asked, const EtcdAnswer& answer) {
+  if (asked.lease != lease_) return;
+  is_confirmed_ = true;
+  if (phase_ != Phase::Holding) return;
+  const KeyValue* const holder = answer.find(holder_key_);
+  if (holder == nullptr) return lose("its key in etcd is gone");
+  if (holder->modified != epoch_) return lose("another process has taken over");
 }
 
 void LeaseCore::record_renewed(const EtcdAnswer& answer) {
@@ -493,18 +506,6 @@ void LeaseCore::on(const LeaseWatchOver& event) {
 }
 
 // ---- To hold ----
-
-void LeaseCore::verified(const EtcdAnswer& answer) {
-  const KeyValue* const holder = answer.find(holder_key_);
-  if (holder == nullptr) return lose("its key in etcd is gone");
-  if (holder->modified != epoch_) return lose("another process has taken over");
-  const auto until = std::exchange(sure_until_if_verified_, std::nullopt);
-  if (is_sure_ || !until || now_ >= *until) return;
-  is_sure_ = true;
-  fence_at_ = *until;
-  actions_->push_back(LeaseSure{});
-  tell_kept();
-}
 
 void LeaseCore::written(const EtcdAnswer& answer) {
   record_modified_ = answer.revision;

@@ -13,18 +13,17 @@
 //
 // What follows from which event:
 //
-//   event                                      what follows
-//   the key of the holder is deleted           a try after `head_start`; one process wins, the others watch it
-//   a renewal is answered                      sure for 9/10 of the lease, counted from before it was asked
-//   that time has passed, or no time is known  in doubt: nothing may be told to anyone. So is a process that was
-//   stopped, before
-//                                              it does anything else
-//   in doubt, a renewal and a later read       sure again: with the same epoch the key was there all the time
-//   the key of the holder is another's, or gone, or the lease has ended: lost
-//   no answer to a write (it may be done)      the same transaction again, and if it fails, what etcd has says which
-//   the lease of the record has ended          a new lease and the newest record, which is here
-//   503, a timeout, no quorum                  tried again; it says nothing about the lease
-//   no space                                   writes are tried again each second; renewals need no space
+//   event                                  what follows
+//   the key of the holder is deleted       a try after `head_start`; one process wins, the others watch it
+//   a renewal is answered                  sure for 9/10 of the lease, counted from before it was asked
+//   that time has passed                   in doubt: nothing may be told to anybody. A process that was stopped doubts
+//                                          before it does anything else
+//   in doubt, a read and then a renewal    sure again: with the same epoch the key was there all the time
+//   the key is another's, or is gone       lost
+//   no answer to a write                   the same transaction again; if that fails, what is in etcd says which it was
+//   the lease of the record has ended      a new lease and the newest record, which is here
+//   503, a timeout, no quorum              tried again; it says nothing about the lease
+//   no space                               writes are tried again each second; renewals need no space
 //
 // Times are the boot clock's, which goes on while the machine sleeps. Clocks of two machines are never compared.
 #pragma once
@@ -138,7 +137,7 @@ class LeaseCore {
 
  private:
   enum class Phase { Acquiring, Watching, Holding, Releasing, Over };
-  enum class Purpose { Grant, Renew, GrantRecord, RenewRecord, Revoke, Acquire, Look, Write, Erase };
+  enum class Purpose { Grant, Renew, GrantRecord, RenewRecord, Revoke, Confirm, Acquire, Look, Write, Erase };
   struct Asked {
     std::uint64_t number = 0;
     Purpose purpose = Purpose::Look;
@@ -180,7 +179,7 @@ class LeaseCore {
   void record_renewed(const EtcdAnswer& answer);
   void claimed(const Asked& asked, const EtcdAnswer& answer);
   void looked(const EtcdAnswer& answer);
-  void verified(const EtcdAnswer& answer);
+  void confirmed(const Asked& asked, const EtcdAnswer& answer);
   void written(const EtcdAnswer& answer);
   void not_written(const EtcdAnswer& answer);
   void erased(const EtcdAnswer& answer);
@@ -213,7 +212,7 @@ class LeaseCore {
   LeaseTime fence_at_;  // until then the lease lives, whatever clock etcd has
   std::optional<LeaseTime> renew_at_;
   bool is_sure_ = false;
-  std::optional<LeaseTime> sure_until_if_verified_;  // in doubt: a renewal was answered
+  bool is_confirmed_ = false;  // a read has shown that the member that is asked knows of the newest leader
   std::int64_t epoch_ = 0;
   std::vector<LeaseId> to_revoke_;
 

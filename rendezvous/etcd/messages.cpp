@@ -257,6 +257,10 @@ EtcdRefusal stranger(unsigned status, std::string_view body) {
   if (body.find("HTTP request to an HTTPS server") != std::string_view::npos) {
     return {Kind::Other, "it speaks TLS only: protocol=https is needed"};
   }
+  if (body.find("CommonName of client") != std::string_view::npos) {
+    return {Kind::Forbidden,
+            "it refuses client certificates that have a CommonName while it has users: make one that has none"};
+  }
   const bool is_elsewhere = status >= 300 && status < 400;
   const std::string code = "HTTP status " + std::to_string(status);
   if (is_elsewhere) return {Kind::Other, "it sends clients elsewhere (" + code + "), and is not followed"};

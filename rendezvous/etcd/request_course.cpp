@@ -74,7 +74,8 @@ std::optional<EtcdOutcome> RequestCourse::on_refusal(const EtcdRefusal& refusal)
     what_ = What::Token;
     return std::nullopt;
   }
-  const EtcdRefusal outcome = named(refusal);
+  EtcdRefusal outcome = named(refusal);
+  if (refusal.kind == Kind::Forbidden && !has_user_) outcome.why += " (no user and password are given)";
   if (refusal.kind == Kind::Unknown) next_member();
   return outcome;
 }

@@ -17,7 +17,7 @@ using rendezvous::EtcdRefusal;
 
 namespace {
 
-constexpr int kCannotBe = 77;
+constexpr char kCannotBe[] = "ended with 77";
 
 std::string without_newline(std::string text) {
   while (!text.empty() && text.back() == '\n') text.pop_back();
@@ -32,11 +32,14 @@ EtcdCluster::EtcdCluster() : folder_(ETCD_CLUSTER) {
 
 EtcdCluster::EtcdCluster(const Words& options) : own_(std::in_place) {
   folder_ = *own_ / "etcd";
-  Words command = {ETCD_SCRIPT, "up", folder_, "--until-end-of-caller"};
+  Words command = {"bash", "-c",   R"("$@"; echo "ended with $?"; exec sleep infinity)", "keeper", ETCD_SCRIPT,
+                   "up",   folder_};
   command.insert(command.end(), options.begin(), options.end());
-  const Result result = run(command);
-  if (result.code == kCannotBe) skip(result.err);
-  if (result.code != 0) throw std::runtime_error(result.out + result.err);
+  keeper_.emplace(command);
+  keeper_->wait_for("ended with");
+  if (count(keeper_->out(), "ended with 0") == 1) return;
+  if (count(keeper_->out(), kCannotBe) == 1) skip(keeper_->err());
+  throw std::runtime_error(keeper_->out() + keeper_->err());
 }
 
 EtcdCluster::~EtcdCluster() {

@@ -37,6 +37,7 @@ class EtcdCluster {
   EtcdCluster();
   std::string folder_;
   std::optional<TemporaryFolder> own_;
+  std::optional<Process> keeper_;  // all processes of the cluster end with it
 };
 
 // Runs everything on the test's own thread.

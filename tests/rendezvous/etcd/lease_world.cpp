@@ -136,11 +136,24 @@ void LeaseWorld::answer(Index which, const std::string& self, std::uint64_t ask,
   });
 }
 
+bool LeaseWorld::asks_frozen(Process& process, const AskEtcd& action) const {
+  const bool was_settled = action.lane == LeaseLane::Leases && std::exchange(process.is_settled, false);
+  const bool is_frozen = frozen_ && process.asks_frozen && !was_settled;
+  if (action.lane == LeaseLane::Leases)
+    process.is_settled = !is_frozen && std::holds_alternative<Transaction>(action.request);
+  return is_frozen;
+}
+
 // What becomes of a request: done and answered, soon or late; done, and the answer is lost; not done; done later.
 void LeaseWorld::on(Index which, const AskEtcd& action) {
-  const Process& process = processes_[which];
+  Process& process = processes_[which];
   const std::string self = process.self;
   const EtcdOutcome unknown = EtcdRefusal{Kind::Unknown, "no answer"};
+  if (asks_frozen(process, action)) {  // it needs nobody else to renew a lease, and for everything else a majority
+    const bool renews = std::holds_alternative<RenewLease>(action.request);
+    if (renews) ++counts_.false_renewals;
+    return answer(which, self, action.ask, renews ? frozen_->apply(action.request) : unknown, renews ? 2ms : kDeadline);
+  }
   if (chance(3))
     return answer(which, self, action.ask, EtcdRefusal{Kind::Unsent, "refused"}, random_.between(1ms, 900ms));
   const bool is_lost = process.is_cut || !etcd_.has_leader();
@@ -227,7 +240,8 @@ void LeaseWorld::on(Index which, const LeaseKept& action) {
 void LeaseWorld::on(Index, const LeaseInDoubt&) { ++counts_.doubts; }
 void LeaseWorld::on(Index, const LeaseSure&) { ++counts_.sure_again; }
 
-void LeaseWorld::on(Index which, const LeaseLost&) {
+void LeaseWorld::on(Index which, const LeaseLost& action) {
+  promise(action.why.find("something else writes") == std::string::npos, "only the holder writes");
   ++counts_.losses;
   processes_[which].core.reset();
   if (!restarts_) return;
@@ -301,9 +315,13 @@ void LeaseWorld::fault() {
       process.is_cut = true;
       queue_.at(queue_.now() + lasts, [this, which] { processes_[which].is_cut = false; });
       return;
-    case 3:  // etcd's leader
+    case 3:  // etcd's leader, killed or frozen
       if (!etcd_.has_leader()) return;
       ++counts_.elections;
+      advance_model();
+      if (random_.percent(50)) {
+        queue_.at(queue_.now() + random_.between(3s, 15s), [this, before = etcd_] { thaw(before); });
+      }
       etcd_.lose_leader();
       queue_.at(queue_.now() + random_.between(900ms, random_.percent(20) ? 20s : 3s), [this] {
         advance_model();
@@ -314,6 +332,13 @@ void LeaseWorld::fault() {
       etcd_.is_full = true;
       queue_.at(queue_.now() + lasts, [this] { etcd_.is_full = false; });
   }
+}
+
+void LeaseWorld::thaw(const EtcdModel& before) {
+  if (is_healed_) return;
+  frozen_ = before;
+  for (Process& process : processes_) process.asks_frozen = random_.percent(50);
+  queue_.at(queue_.now() + random_.between(100ms, 1s), [this] { frozen_.reset(); });
 }
 
 void LeaseWorld::heal() {

@@ -36,11 +36,12 @@ TEST_CASE("etcd lease: whatever fails, one process leads and what it told is kep
     all.inheritances += world.counts().inheritances;
     all.told += world.counts().told;
     all.late += world.counts().late;
+    all.false_renewals += world.counts().false_renewals;
     all.elections += world.counts().elections;
   }
   WARN(all.takeovers << " takeovers, " << all.doubts << " doubts, " << all.sure_again << " sure again, " << all.losses
                      << " losses, " << all.inheritances << " inheritances, " << all.told << " told, " << all.late
-                     << " done late, " << all.elections << " elections");
+                     << " done late, " << all.elections << " elections, " << all.false_renewals << " false renewals");
   const auto each = static_cast<int>(wanted.count);
   CHECK(all.takeovers > 2 * each);
   CHECK(all.doubts > each / 2);
