@@ -18,6 +18,7 @@ using Kind = EtcdRefusal::Kind;
 
 constexpr int kDeepest = 12;  // levels of JSON; etcd's deepest answer has seven
 constexpr std::size_t kMostWords = 300;
+constexpr std::int64_t kLongestLease = 1'000'000;  // seconds
 
 // ---- Requests ----
 
@@ -187,7 +188,7 @@ void take(const Transaction& asked, const json& j, EtcdAnswer& answer) {
 }
 void take_lease(const json& j, EtcdAnswer& answer) {
   answer.lease = number_in(j, "ID");
-  answer.seconds = std::max<std::int64_t>(number_in(j, "TTL"), 0);
+  answer.seconds = std::clamp<std::int64_t>(number_in(j, "TTL"), 0, kLongestLease);
 }
 void take(const GrantLease&, const json& j, EtcdAnswer& answer) {
   take_lease(j, answer);
