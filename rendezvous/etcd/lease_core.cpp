@@ -362,8 +362,8 @@ void LeaseCore::renewed(const Asked& asked, const EtcdAnswer& answer) {
   tell_kept();
 }
 
-// A member that led until it was frozen renews what it believes to be its leases, also if they ended meanwhile. It
-// cannot answer a read before it knows of the new leader, so each renewal follows one.
+// A member that led until it was frozen renews what it believes to be its leases, also if they were revoked meanwhile.
+// It cannot answer a read before it knows of the new leader, so each renewal follows one.
 void LeaseCore::confirmed(const Asked& asked, const EtcdAnswer& answer) {
   if (asked.lease != lease_) return;
   is_confirmed_ = true;

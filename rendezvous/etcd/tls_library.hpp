@@ -20,6 +20,16 @@ struct TlsStore;          // X509_STORE_CTX
 using TlsVerifyCallback = int (*)(int, TlsStore*);
 using TlsPasswordCallback = int (*)(char* buffer, int size, int is_writing, void* data);
 
+// Values of openssl/ssl.h and x509v3.h, the same in 1.1 and 3.
+inline constexpr int kTlsVerifyPeer = 1;               // SSL_VERIFY_PEER
+inline constexpr int kTlsPemFile = 1;                  // SSL_FILETYPE_PEM
+inline constexpr int kTlsSetLeastVersion = 123;        // SSL_CTRL_SET_MIN_PROTO_VERSION
+inline constexpr long kTlsVersion12 = 0x0303;          // TLS1_2_VERSION
+inline constexpr int kTlsSetServerName = 55;           // SSL_CTRL_SET_TLSEXT_HOSTNAME
+inline constexpr unsigned kTlsNoPartialWildcards = 4;  // X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS
+inline constexpr int kTlsWantsRead = 2, kTlsWantsWrite = 3, kTlsClosedInOrder = 6;  // SSL_ERROR_*
+inline constexpr long kTlsVerified = 0;                                             // X509_V_OK
+
 struct TlsApi {
   const TlsMethod* (*client_method)();
   TlsConfiguration* (*new_configuration)(const TlsMethod*);

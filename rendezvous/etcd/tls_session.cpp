@@ -10,16 +10,6 @@ namespace ddp::rendezvous {
 
 namespace {
 
-// Values of openssl/ssl.h and x509v3.h, the same in 1.1 and 3.
-constexpr int kVerifyPeer = 1;                                      // SSL_VERIFY_PEER
-constexpr int kPemFile = 1;                                         // SSL_FILETYPE_PEM
-constexpr int kSetLeastVersion = 123;                               // SSL_CTRL_SET_MIN_PROTO_VERSION
-constexpr long kTls12 = 0x0303;                                     // TLS1_2_VERSION
-constexpr int kSetServerName = 55;                                  // SSL_CTRL_SET_TLSEXT_HOSTNAME
-constexpr unsigned kNoPartialWildcards = 4;                         // X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS
-constexpr int kWantsRead = 2, kWantsWrite = 3, kClosedInOrder = 6;  // SSL_ERROR_*
-constexpr long kVerified = 0;                                       // X509_V_OK
-
 // Without it OpenSSL would ask for the key's password on the terminal.
 int no_password(char*, int, int, void*) { return 0; }
 
@@ -47,7 +37,7 @@ void use_files(const TlsApi& api, TlsConfiguration* to, const TlsFiles& files) {
     refuse(api, "the client's certificate in " + files.certificate + " cannot be used");
   }
   const std::string& key = files.key.empty() ? files.certificate : files.key;
-  if (api.use_private_key(to, key.c_str(), kPemFile) != 1 || api.check_private_key(to) != 1) {
+  if (api.use_private_key(to, key.c_str(), kTlsPemFile) != 1 || api.check_private_key(to) != 1) {
     refuse(api, "the client's key in " + key + " cannot be used (a key with a password cannot)");
   }
 }
@@ -58,8 +48,8 @@ TlsContext::TlsContext(const TlsFiles& files)
     : api_(tls_api()), configuration_(api_.new_configuration(api_.client_method())) {
   if (configuration_ == nullptr) refuse(api_, "OpenSSL cannot be used");
   try {
-    api_.control_configuration(configuration_, kSetLeastVersion, kTls12, nullptr);
-    api_.set_verify(configuration_, kVerifyPeer, nullptr);
+    api_.control_configuration(configuration_, kTlsSetLeastVersion, kTlsVersion12, nullptr);
+    api_.set_verify(configuration_, kTlsVerifyPeer, nullptr);
     api_.set_password_callback(configuration_, no_password);
     use_files(api_, configuration_, files);
   } catch (...) {
@@ -82,10 +72,10 @@ TlsSession::TlsSession(const TlsContext& context, const std::string& host)
   const std::string address = numeric_address(host);
   bool is_expected = false;
   if (address.empty()) {
-    api_.set_name_flags(connection_, kNoPartialWildcards);
+    api_.set_name_flags(connection_, kTlsNoPartialWildcards);
     is_expected = api_.set_expected_name(connection_, host.c_str()) == 1;
     std::string name = host;  // OpenSSL copies it, and takes no const
-    api_.control_connection(connection_, kSetServerName, 0, name.data());
+    api_.control_connection(connection_, kTlsSetServerName, 0, name.data());
   } else {
     is_expected = api_.set_expected_address(api_.parameters(connection_), address.c_str()) == 1;
   }
@@ -98,11 +88,11 @@ TlsSession::~TlsSession() { api_.free_connection(connection_); }
 
 bool TlsSession::over(int returned, const char* what) {
   const int error = api_.error_of(connection_, returned);
-  if (error == kWantsRead || error == kWantsWrite) return false;
-  if (error == kClosedInOrder) return true;
-  const long verified = is_ready_ ? kVerified : api_.verify_result(connection_);
-  why_over_ = verified != kVerified ? std::string("its certificate is refused: ") + api_.verify_text(verified)
-                                    : what + (": " + newest_error(api_));
+  if (error == kTlsWantsRead || error == kTlsWantsWrite) return false;
+  if (error == kTlsClosedInOrder) return true;
+  const long verified = is_ready_ ? kTlsVerified : api_.verify_result(connection_);
+  why_over_ = verified != kTlsVerified ? std::string("its certificate is refused: ") + api_.verify_text(verified)
+                                       : what + (": " + newest_error(api_));
   api_.clear_errors();
   return true;
 }

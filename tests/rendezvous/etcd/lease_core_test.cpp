@@ -16,15 +16,17 @@ namespace {
 using namespace std::chrono_literals;
 using Kind = EtcdRefusal::Kind;
 
+constexpr LeaseTime kBegin(1000s);
+
 // A process with its requests, which are answered at once, or not.
 class Candidate {
  public:
-  explicit Candidate(EtcdModel& etcd, LeaseConfig config = {.job = "j", .self = "a"})
-      : etcd_(etcd), core_(std::move(config)) {
+  explicit Candidate(EtcdModel& etcd, LeaseConfig config = {.job = "j", .self = "a"}, LeaseTime begins = kBegin)
+      : now(begins), etcd_(etcd), core_(std::move(config)) {
     give(LeaseStart{});
   }
   LeaseCore& core() { return core_; }
-  LeaseTime now = LeaseTime(1000s);
+  LeaseTime now;
   bool is_cut = false;
   std::string said;  // every action but requests, as words
 
@@ -51,7 +53,7 @@ class Candidate {
   // Lets it pass for everybody but this process.
   void move_to(LeaseTime time) {
     now = time;
-    etcd_.advance(now - LeaseTime(1000s));
+    etcd_.advance(now - kBegin);
   }
 
  private:
@@ -165,6 +167,29 @@ TEST_CASE("etcd lease: a full etcd refuses a new job, and costs a running one no
   etcd.is_full = false;
   a.pass(2s);
   CHECK(a.said == "trouble (no); kept 1; ");
+}
+
+TEST_CASE("etcd lease: a record whose lease has ended comes back, written by this holder or found",
+          "[rendezvous][unit]") {
+  EtcdModel etcd;
+  const auto end_record = [&etcd] {
+    etcd.apply(RevokeLease{etcd.find(record_key("j"))->lease});
+    CHECK(etcd.find(record_key("j")) == nullptr);
+  };
+  Candidate a(etcd);
+  a.give(LeaseWrite{1, "one"});
+  end_record();
+  a.pass(30s);
+  REQUIRE(etcd.find(record_key("j")) != nullptr);
+  CHECK(etcd.find(record_key("j"))->value.ends_with("\none"));
+  a.move_to(a.now + 6s);
+  Candidate b(etcd, {.job = "j", .self = "b"}, a.now);
+  CHECK(b.said == "held 'one'; ");
+  end_record();
+  b.pass(30s);
+  REQUIRE(etcd.find(record_key("j")) != nullptr);
+  CHECK(etcd.find(record_key("j"))->value.ends_with("\none"));
+  CHECK(b.said == "held 'one'; ");  // the caller hears nothing of it
 }
 
 TEST_CASE("etcd lease: jobs have keys of their own, whatever their ids are", "[rendezvous][unit]") {
