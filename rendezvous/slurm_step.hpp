@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -21,5 +22,15 @@ std::optional<SlurmStep> slurm_step(const std::string& job, const std::string& s
 // Returns whether this value of SLURM_STEP_ID is the number of a batch script, of salloc's shell or the like: of one
 // process, whatever SLURM_NTASKS says.
 bool is_special_step(const std::string& step);
+
+// Returns the value of a variable of this process; empty: it is not set.
+using SlurmVariable = std::function<std::string(const char* name)>;
+
+// Returns the node of a step whose SLURM_NODEID is 0; empty if Slurm does not say. Of a heterogeneous job it is the
+// first one of the step's first component, wherever that is in SLURM_STEP_NODELIST, which is sorted by name.
+std::string first_node_of_step(const SlurmVariable& variable);
+
+// Returns how many tasks of the step are on this node; nothing if Slurm does not say.
+std::optional<int> tasks_on_node(const SlurmVariable& variable);
 
 }  // namespace ddp::rendezvous

@@ -154,7 +154,7 @@ TimePoint AgentCore::lease_until() const {
 }
 
 std::optional<TimePoint> AgentCore::kill_at() const {
-  if (!joined() || lost_after_.count() == 0 || !may_kill()) return std::nullopt;
+  if (!joined() || lost_after_.count() == 0 || is_released_ || !may_kill()) return std::nullopt;
   return lease_until();
 }
 
@@ -306,6 +306,7 @@ void AgentCore::on_stop(const DirectiveArrived& event) {
 
 void AgentCore::on_exit(Directive exit) {
   decision_until_.reset();
+  is_released_ = true;
   const bool has_succeeded = phase_ == Phase::Idle && state_.succeeded;
   if (exit.exit_code == 0 && exit.round == assigned_round_ && exit.round > 0 && !has_succeeded) {
     exit.exit_code = 1;
@@ -360,7 +361,7 @@ void AgentCore::on(const WorkerStays& event) {
 // One may be quiet before this node learns that the round has failed, since the store tells the workers, too.
 void AgentCore::on(const WorkerQuiet& event) {
   Worker& worker = workers_.at(static_cast<std::size_t>(event.local_rank));
-  const bool is_dying = failure_of(event.local_rank) != nullptr;
+  const bool is_dying = failure_of(event.local_rank) != nullptr || exiting_when_told_.count(event.local_rank) != 0;
   if (worker.exited || is_dying || !worker.stays || event.round != assigned_round_) return;  // late
   worker.quiet = true;
   if (phase_ == Phase::Revoking) await_quiet();
@@ -386,7 +387,10 @@ void AgentCore::revoke() {
   state_.phase = WorkersPhase::Stopping;
   deadline_ = now_ + config_.shutdown_timeout;  // mutant: revoke_deadline
   if (suspended_) act(ResumeWorkers{});
-  act(RevokeRound{});  // mutant: revoked_page
+  act(RevokeRound{});                                // mutant: revoked_page
+  for (const int local_rank : exiting_when_told_) {  // it was quiet, and the next round needs another in its place
+    workers_.at(static_cast<std::size_t>(local_rank)).quiet = false;
+  }
   std::string ended;
   for (std::size_t i = 0; i < workers_.size(); ++i) {
     Worker& worker = workers_[i];
@@ -890,7 +894,7 @@ void AgentCore::kill() {
 void AgentCore::kill_because(const std::string& reason) {
   act(LogLine{"killing the workers of this node: " + reason});
   if (workers_live()) {
-    state_.stopped_because = reason;
+    if (state_.hang == rendezvous::Hang::None) state_.stopped_because = reason;  // else the hang came first
     report();  // before the kill, which ends workers that are not started yet and causes another report
   }
   kill();  // mutant: kill_because

@@ -35,7 +35,8 @@
 // when a link that broke does not come back within kReconnectWindow; then the job goes on without the node. No worker
 // of this node may be left by then, so they are killed after two thirds of either time. It is counted from when this
 // node sent the newest message that the coordinator has answered, since the coordinator heard from it then or later.
-// After all of lost_after this agent leaves.
+// After all of lost_after this agent leaves. A node that was told to leave has no lease: no later round knows it, its
+// workers have their grace, and the coordinator may end before them.
 //
 // An agent that does not run (it is stopped, hangs, or its machine sleeps) cannot kill them. Its keeper does so in its
 // place at the time that the newest SetDeadman named, a moment after the end of the lease. The coordinator's own agent
@@ -394,6 +395,7 @@ class AgentCore {
   bool told_to_stop_ = false;                  // the workers of this round were asked to end
   std::optional<rendezvous::Directive> next_;  // the round to run once idle
   std::optional<rendezvous::Directive> exit_;  // the directive to leave with once idle
+  bool is_released_ = false;                   // the coordinator has told this node to leave
   int stop_signal_ = 0;                        // what the stop that is under way sent
   std::optional<TimePoint> deadline_;          // ends the stop, kill or clearing that is under way
   bool suspended_ = false;                     // by the user; the link goes on, so that the node is not lost

@@ -4,7 +4,6 @@
 
 #include "launcher/platform/rows.hpp"
 #include "rendezvous/base/text.hpp"
-#include "rendezvous/slurm_lists.hpp"
 #include "rendezvous/slurm_step.hpp"
 
 namespace ddp::launcher {
@@ -70,7 +69,7 @@ std::optional<PlatformJob> find_slurm(const Surroundings& here) {
                   std::to_string(*tasks) + " jobs are what you want";
     return job;
   }
-  job.host = rendezvous::first_host(here.variable("SLURM_STEP_NODELIST"));
+  job.host = rendezvous::first_node_of_step(here.variable);
   if (const auto step = rendezvous::slurm_step(here.variable("SLURM_JOB_ID"), here.variable("SLURM_STEP_ID"))) {
     job.id = step->id;
     job.ports = step->ports;

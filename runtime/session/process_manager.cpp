@@ -16,7 +16,6 @@
 
 #include "rendezvous/base/error.hpp"
 #include "rendezvous/process_manager/meeting_point.hpp"
-#include "rendezvous/slurm_lists.hpp"
 #include "rendezvous/slurm_step.hpp"
 #include "rendezvous/worker_contract.hpp"
 
@@ -56,13 +55,14 @@ std::optional<ProcessManager> find_pmi(const Environment& environment) {
                         std::nullopt};
 }
 
+rendezvous::SlurmVariable slurm_variables(const Environment& environment) {
+  return [&environment](const char* name) { return environment(name).value_or(""); };
+}
+
 std::optional<Setting> tasks_on_this_node(const Environment& environment) {
-  const auto counts = first_setting(environment, {"SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE"});
-  const auto node = setting(environment, "SLURM_NODEID");
-  if (!counts || !node) return std::nullopt;
-  const std::optional<int> count = rendezvous::count_on_node(counts->text, number(*node, 0, kNoLimit));
+  const auto count = rendezvous::tasks_on_node(slurm_variables(environment));
   if (!count) return std::nullopt;
-  return Setting{counts->name, std::to_string(*count)};
+  return Setting{"SLURM_STEP_TASKS_PER_NODE", std::to_string(*count)};
 }
 
 std::optional<ProcessManager> find_slurm(const Environment& environment) {
@@ -82,8 +82,7 @@ std::optional<ProcessManager> find_slurm(const Environment& environment) {
 // ---- Where the ranks meet ----
 
 void meet_at_first_node(RendezvousPoint& place, const Environment& environment) {
-  const auto nodes = first_setting(environment, {"SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST"});
-  if (nodes) place.host = rendezvous::first_host(nodes->text);
+  place.host = rendezvous::first_node_of_step(slurm_variables(environment));
   if (place.host.empty()) {
     invalid_argument("SLURM_STEP_NODELIST not set, though SLURM_PROCID is: set MASTER_ADDR to the node of rank 0");
   }

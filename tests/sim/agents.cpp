@@ -343,7 +343,10 @@ void World::directive_arrives(LinkId id, const rendezvous::Directive& directive)
     DirectiveArrived event{directive, {}};
     if (directive.kind == rendezvous::Directive::Kind::Stop) {
       event.exiting = exiting_workers(process);
-      if (same_epoch && !process.stop_told) process.stop_told = now();
+      // Workers that were to stay, and now are to end, have their grace from then on.
+      const bool is_other_stop = process.survivors_were_told && !directive.survivors_stay;
+      if (same_epoch && (!process.stop_told || is_other_stop)) process.stop_told = now();
+      if (same_epoch) process.survivors_were_told = directive.survivors_stay;
     }
     handle(process, event);
     repeat_an_old_one(process, directive);

@@ -71,7 +71,10 @@ void World::happen(const Fault& fault) {
       break;
     case FaultKind::HangFound:
       if (agent) {
-        deliver(agent->index, [this, agent] { handle(*agent, launcher::HangFound{"no output and no step for 5 s"}); });
+        deliver(agent->index, [this, agent] {
+          handle(*agent, launcher::HangFound{"no output and no step for 5 s"});
+          invariants_.on_hang_found(*agent);
+        });
       }
       break;
     case FaultKind::GuardianKilled:

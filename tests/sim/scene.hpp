@@ -114,7 +114,8 @@ struct Process {
 
   std::optional<Time> user_stopped;
   std::vector<int> users_signals;
-  std::optional<Time> stop_told;  // when the coordinator's Stop arrived, while it is not idle
+  std::optional<Time> stop_told;     // when the coordinator's Stop arrived, while it is not idle
+  bool survivors_were_told = false;  // by the newest Stop, that they stay
   std::optional<launcher::Leave> left;
   int links_made = 0, reports_sent = 0, directives_got = 0, news_got = 0;
 };

@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import random
+import shlex
 import signal
 import socket
 import statistics
@@ -27,6 +28,7 @@ when it is done with it. The runs of a row are the kills of one job.
 * again: steps that were done before the kill and had to be done again.
 * attempts: `ddprun --on-failure replace` with `ddprun.attempts` over PyTorch's Gloo: the other three processes stay. Each
   worker has an agent of its own, as on four nodes.
+* survivors: the same with `ddp::run`, within which `train` trains, over libddp's backend "ddp".
 * torchft: its lighthouse, and a torchrun for each worker, with the times of torchft's example. The other three go on, so a
   step counts when three are done with it; the fourth comes back with a later one.
 * all back: from the kill until all four are done with one step again.
@@ -124,15 +126,16 @@ def kills_of(command, environment, kills_all, count, patience, ranks=WORKERS):
                     for _ in range(count)]
 
 
-def agents_of(bench, script):
+def agents_of(bench, *options_and_program):
     """Returns the command that runs a job of as many agents as workers, on this machine."""
     with socket.socket() as probe:  # the port of this job, of which there is one
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    agent = (f"{bench.binary('ddprun')} --on-failure replace --max-restarts 100000 --preload auto --secret none "
-             f"--nnodes {WORKERS} --nproc_per_node 1 --master_addr 127.0.0.1 --master_port {port}")
-    words = f"for node in $(seq {WORKERS - 1}); do {agent} --node_rank $node {script} FILE attempts & done; "
-    return ["bash", "-c", words + f"exec {agent} --node_rank 0 {script} FILE attempts"]
+    agent = (f"{bench.binary('ddprun')} --on-failure replace --max-restarts 100000 --secret none --nnodes {WORKERS} "
+             f"--nproc_per_node 1 --master_addr 127.0.0.1 --master_port {port}")
+    program = shlex.join(options_and_program)
+    words = f"for node in $(seq {WORKERS - 1}); do {agent} --node_rank $node {program} & done; "
+    return ["bash", "-c", words + f"exec {agent} --node_rank 0 {program}"]
 
 
 def torchft_groups(bench, script):
@@ -161,12 +164,15 @@ def contenders(bench, kills_all):
              "--warmup", "100", "--times", "FILE", "--checkpoint", "FILE.safetensors"]
     yield "PyTorch, keep", [*ddprun, keep, "--preload", "auto", script, "FILE", "keep"], python, bench.no_torch, 20
     if not kills_all:
-        yield "PyTorch, attempts", agents_of(bench, script), python, bench.no_torch, 20
+        attempts = agents_of(bench, "--preload", "auto", script, "FILE", "attempts")
+        yield "PyTorch, attempts", attempts, python, bench.no_torch, 20
         yield "PyTorch, torchft", torchft_groups(bench, script), {}, bench.no_torchft, 10
     torchrun = bench.launcher("torchrun", WORKERS)
     yield ("PyTorch, torchrun, checkpoint",
            ["env", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1", *torchrun.prefix, "--max-restarts", "100000", script, "FILE",
             "checkpoint", str(EVERY)], {}, torchrun.not_run, 5)
+    if not kills_all:
+        yield "C++, survivors", agents_of(bench, *train, "--checkpoint-every", "0"), {}, "", 20
     yield "C++, keep", [*ddprun, keep, *train, "--keep", "--checkpoint-every", "0"], {}, "", 20
     yield "C++, checkpoint", [*ddprun, *train, "--checkpoint-every", str(EVERY)], {}, "", 20
 

@@ -2,6 +2,7 @@
 // How jobs are started under Slurm: by srun, by themselves, in arrays, in steps, in several components, and beside each
 // other.
 #include <catch2/catch.hpp>
+#include <tuple>
 #include <utility>
 
 #include "rendezvous/slurm_step.hpp"
@@ -80,15 +81,23 @@ TEST_CASE("slurm: tasks of an array, and steps of a job, run beside each other o
   }
 }
 
-TEST_CASE("slurm: the components of a heterogeneous job are one job of ddprun", "[slurm][integration]") {
+TEST_CASE("slurm: the components of a heterogeneous job are one job, of ddprun and of libddp", "[slurm][integration]") {
   const Slurm slurm;
-  const BatchJob job(slurm, {},
-                     "#SBATCH --nodes=1 --ntasks-per-node=1\n#SBATCH hetjob\n#SBATCH --nodes=2 --ntasks-per-node=1\n"
-                     "exec srun --het-group=0,1 ddprun --nproc-per-node 2 fake_worker meet");
-  const BatchJob::End end = job.wait();
-  CAPTURE(end.out);
-  check_completed(job, end);
-  CHECK(count(end.out, "met 6") == 6);
+  // The first component's node is not the first by its name.
+  const auto components = [](const std::string& tasks) {
+    return "#SBATCH --nodes=1 --ntasks-per-node=1 --nodelist=node2\n#SBATCH hetjob\n"
+           "#SBATCH --nodes=2 --nodelist=node1,node3 --ntasks-per-node=" +
+           tasks + "\nexec srun --het-group=0,1 ";
+  };
+  const BatchJob by_ddprun(slurm, {}, components("1") + "ddprun --nproc-per-node 2 fake_worker meet");
+  const BatchJob by_srun(slurm, {}, components("2") + "train --steps 2");
+  for (const auto& [job, said, times] :
+       {std::tuple(&by_ddprun, "met 6", 6), std::tuple(&by_srun, "job: 5 workers", 1)}) {
+    const BatchJob::End end = job->wait();
+    CAPTURE(end.out);
+    check_completed(*job, end);
+    CHECK(count(end.out, said) == times);
+  }
 }
 
 TEST_CASE("slurm: srun starts a program of libddp without ddprun", "[slurm][integration]") {

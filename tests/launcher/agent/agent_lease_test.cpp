@@ -226,6 +226,29 @@ TEST_CASE("agent: on its way out it still sends heartbeats, and its lease holds"
   CHECK(agent.does<KillDescendants>());
 }
 
+TEST_CASE("agent: a node that was told to leave gives its workers their grace, though the coordinator ends first",
+          "[launcher][unit]") {
+  Agent agent;
+  agent.tell(Directive::Kind::Exit, 1);
+  agent.step(LinkDown{"closed by the coordinator"});
+  CHECK_FALSE(agent.deadman);
+  agent.wait(seconds(29), false);
+  CHECK_FALSE(agent.does<KillDescendants>());
+  agent.wait(seconds(2), false);
+  CHECK(agent.does<KillDescendants>());  // the grace is over
+}
+
+TEST_CASE("agent: workers that hung and then lost the coordinator were stopped because they hung", "[launcher][unit]") {
+  AgentConfig config = Agent::config();
+  config.on_hang = OnHang::Restart;
+  Agent agent(config);
+  agent.step(HangFound{"no output and no step for 5 s"});
+  agent.step(LinkDown{"reset"});
+  agent.wait(seconds(3), false);
+  CHECK(agent.does<KillDescendants>());
+  CHECK(agent.core.state().stopped_because == "no output and no step for 5 s");
+}
+
 TEST_CASE("agent: on the coordinator's node it does not decide alone after a signal", "[launcher][unit]") {
   AgentCore core({.job = {.id = "j"}, .incarnation = "i", .host = "a"});
   std::vector<AgentAction> actions;

@@ -116,6 +116,24 @@ TEST_CASE("agent survivors: the next round waits until each worker is quiet or r
   CHECK(node.phase() == WorkersPhase::Quiet);
 }
 
+TEST_CASE("agent survivors: a worker that was quiet and has exited before the stop came belongs to the round that ends",
+          "[launcher][unit]") {
+  Node node;
+  node.step(WorkerQuiet{0, 1});
+  node.step(WorkerQuiet{1, 1});
+  DirectiveArrived stop{{.kind = Directive::Kind::Stop, .round = 1, .stop_signal = SIGTERM, .survivors_stay = true}};
+  stop.exiting = {0};
+  node.step(stop);
+  node.step(WorkerQuiet{0, 1});  // late
+  node.step(WorkerQuiet{2, 1});
+  CHECK(node.phase() == WorkersPhase::Stopping);
+  node.exit(0, {.code = 1});
+  CHECK(node.phase() == WorkersPhase::Quiet);
+  node.run(2);
+  CHECK(node.find<StartMissing>()->local_ranks == std::vector<int>{0});
+  CHECK(node.core.state().failures.empty());
+}
+
 TEST_CASE("agent survivors: what a worker says about another round counts for nothing", "[launcher][unit]") {
   Node node;
   node.exit(1, {.signal = SIGKILL});

@@ -360,8 +360,8 @@ void Invariants::check_budget(int round, const Directive& run) {
       failed_by_itself_ || std::any_of(scene_.workers.begin(), scene_.workers.end(), [&](const Worker& w) {
         return w.round >= previous->first && !w.acts && !w.status.success() && w.root >= 0;
       });
-  const bool may_spend =
-      job.min_nodes == job.max_nodes || a_worker_failed || loss_was_late(round - 1) || has(run.reason, kHang);
+  const bool one_hung = newest_hang_ >= previous->first;
+  const bool may_spend = job.min_nodes == job.max_nodes || a_worker_failed || loss_was_late(round - 1) || one_hung;
   promise(Promise::MembershipIsFree, restarts == before || may_spend,
           text + ", and no worker failed by itself: " + run.reason);
   if (run.cause && restarts > before) check_cause(*run.cause);

@@ -114,6 +114,11 @@ void Invariants::on_ended(const Process& process, const Worker& worker) const {
   promise(Promise::QuietAreKept, !worker.acts || !worker.quiet || has_reason, describe(worker));
 }
 
+void Invariants::on_hang_found(const Process& process) {
+  const rendezvous::AgentState& state = process.core.state();
+  if (state.hang != rendezvous::Hang::None) newest_hang_ = std::max(newest_hang_, state.round);
+}
+
 void Invariants::on_succession(const Process& process, const Worker& dead) {
   const std::string who = process.config.host + ", " + describe(dead);
   promise(Promise::ReapedBeforeNext, dead.reaped, who);

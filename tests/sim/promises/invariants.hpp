@@ -137,6 +137,7 @@ class Invariants {
   // An agent ends one worker of its own accord.
   void on_ended(const Process& process, const Worker& worker) const;
   void on_spawn_failed() { failed_by_itself_ = true; }
+  void on_hang_found(const Process& process);
   void on_stepped(const Process& process);
   void on_lease_kill(const Process& process);
   void on_leave(const Process& process, const launcher::Leave& leave);
@@ -217,6 +218,7 @@ class Invariants {
   bool own_was_told_ = false;                     // the coordinator's own agent was told to leave
   std::optional<rendezvous::Directive> the_end_;  // how the job ended, as all nodes hear it
   int succeeded_ = 0;                             // the newest round whose success was checked
+  int newest_hang_ = 0;                           // the newest round that a node has ended because its workers hung
   bool failed_by_itself_ = false;                 // workers could not be started, since the newest round began
 };
 
