@@ -143,7 +143,7 @@ struct CollectiveOptions {
 
 decltype(&ddp::bench::ddp_bench_gloo_contender) open_gloo() {
   const ddp::rendezvous::SharedLibrary module("plain Gloo", {ddp::bench::kGlooModule},
-                                               "build the target ddp_bench_gloo");
+                                              "build the target ddp_bench_gloo");
   decltype(&ddp::bench::ddp_bench_gloo_contender) make = nullptr;
   module.find(ddp::bench::kGlooContender, make);
   return make;

@@ -25,7 +25,7 @@ class EtcdConnection : public std::enable_shared_from_this<EtcdConnection> {
  public:
   struct Callbacks {
     std::function<void(unsigned status, const std::string& body)> on_answer;
-    std::function<void(const std::string& line)> on_line;  // of an answer that is a stream
+    std::function<void(const std::string& line)> on_line;  // when the answer is a stream
     // The connection is over while it was asked something: `was_sent` says whether the server may have got it.
     std::function<void(const std::string& why, bool was_sent)> on_failed;
   };
@@ -63,7 +63,7 @@ class EtcdConnection : public std::enable_shared_from_this<EtcdConnection> {
   std::array<char, 16384> buffer_;
   std::string writing_, to_write_;
   std::string request_;                 // not sent yet
-  std::unique_ptr<HttpAnswer> answer_;  // of what is asked
+  std::unique_ptr<HttpAnswer> answer_;  // to what is asked
   bool is_open_ = false;
   bool has_heard_ = false;  // it has said something, but for the beginning of TLS
   bool was_sent_ = false;

@@ -95,7 +95,7 @@ struct WatchEtcd {
 struct LeaseHeld {
   std::int64_t epoch = 0;
   LeaseId lease = 0;
-  std::string content;  // of the newest record; empty: there is none
+  std::string content;  // the newest record's; empty: there is none
 };
 struct LeaseOfOther {
   std::int64_t epoch = 0;

@@ -72,8 +72,8 @@ struct Authenticate {
   std::string user;
   std::string password;
 };
-struct AskVersion {
-};                 // of the server itself; the only one that is asked with GET, and that API versions do not matter to
+// Asks for the server's version. It is the only request that is a GET, and its path has no version of an API.
+struct AskVersion {};
 struct WatchKey {  // answered by a stream, which has no end
   std::string key;
   std::int64_t from = 0;  // the first revision of which to tell
@@ -89,7 +89,7 @@ RequestWords words_of(const EtcdRequest& request);
 
 // ---- What is answered ----
 struct EtcdAnswer {
-  std::int64_t revision = 0;   // of the store when it answered
+  std::int64_t revision = 0;   // the store's when it answered
   bool succeeded = false;      // Transaction: the comparisons were true
   std::vector<KeyValue> keys;  // ReadKey, and all ReadKeys of the part of a Transaction that was done
   LeaseId lease = 0;           // GrantLease, RenewLease

@@ -71,7 +71,7 @@ struct TlsApi {
 
 // Opens the library once for the process. Throws Error{System} with what was tried and what to do.
 const TlsApi& tls_api();
-// The same from this file, for tests.
+// Opens this file, for tests.
 TlsApi open_tls(const char* path);
 
 }  // namespace ddp::rendezvous

@@ -28,7 +28,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Answers every request on every connection as it is told, from a thread of its own.
+// Gives one kind of answer to every request on every connection, from a thread of its own.
 class FalseEtcd {
  public:
   using Answer = std::function<void(RawConnection& client, const std::string& request)>;

@@ -21,7 +21,7 @@ using Kind = EtcdRefusal::Kind;
 
 namespace {
 
-std::string address_of_names;  // of every name below .test
+std::string address_of_names;  // what every name below .test leads to
 
 }  // namespace
 

@@ -54,7 +54,7 @@ class EtcdLoop {
   rendezvous::asio::executor_work_guard<rendezvous::asio::io_context::executor_type> work_{io.get_executor()};
 };
 
-// A process that wants to lead a job, and notes what it is told.
+// A process that wants to lead a job, and notes what comes.
 class EtcdCandidate {
  public:
   EtcdCandidate(EtcdLoop& loop, rendezvous::EtcdSettings settings, rendezvous::LeaseConfig config);

@@ -121,7 +121,7 @@ TEST_CASE("etcd journal: a holder lives through the loss of each member, also of
   }
 }
 
-TEST_CASE("etcd journal: a full etcd is told in words, and writes go on once there is room", "[etcd][integration]") {
+TEST_CASE("etcd journal: a full etcd is named in words, and writes go on once there is room", "[etcd][integration]") {
   const EtcdCluster etcd({"--quota", "4194304"});
   EtcdLoop loop;
   EtcdCandidate holder(loop, etcd.settings(), lease_of_own_job());

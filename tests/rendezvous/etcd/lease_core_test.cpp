@@ -198,7 +198,7 @@ TEST_CASE("etcd lease: jobs have keys of their own, whatever their ids are", "[r
   CHECK(holder_key("a%2Fb") != holder_key("a/b"));
 }
 
-TEST_CASE("etcd lease: a process that only watches is told who holds, and never tries", "[rendezvous][unit]") {
+TEST_CASE("etcd lease: a process that only watches learns who holds, and never tries", "[rendezvous][unit]") {
   EtcdModel etcd;
   LeaseConfig config{.job = "j", .self = "w"};
   config.is_candidate = false;

@@ -12,7 +12,7 @@ using namespace std::chrono_literals;
 using Kind = EtcdRefusal::Kind;
 
 const std::string kJob = "job/1";
-constexpr auto kFaultsFor = 60s, kHealsWithin = 120s, kDeadline = 1s;
+constexpr auto kFaultsFor = 60s, kHealsWithin = 120s, kDeadline = 1s, kForgottenWithin = 65s;
 
 void promise(bool is_kept, const std::string& what) {
   if (!is_kept) throw BrokenPromise(what);
@@ -224,7 +224,7 @@ void LeaseWorld::on(Index which, const LeaseHeld& action) {
   promise(action.epoch > newest_epoch_, "epochs only grow");
   newest_epoch_ = action.epoch;
   process.value = value_of(action.content);
-  promise(process.value >= told_, "a decision that was told is known to each later holder");
+  promise(process.value >= told_, "each later holder knows the decisions that were published");
 }
 
 void LeaseWorld::on(Index which, const LeaseKept& action) {
@@ -344,7 +344,7 @@ void LeaseWorld::thaw(const EtcdModel& before) {
 void LeaseWorld::heal() {
   is_healed_ = true;
   etcd_.is_full = false;
-  for (Process& process : processes_) process.is_cut = process.is_watch_silent = false;
+  for (Process& process : processes_) process.is_cut = false;  // a watch that is silent stays so
   pump();
 }
 
@@ -380,6 +380,11 @@ void LeaseWorld::run() {
   run_until(queue_.now() + 1s);
   promise(processes_[0].core->is_sure(local(processes_[0])) && processes_[0].value < 20,
           "the next job with the same id begins at once, with nothing");
+
+  // All of it dies, and its record as well.
+  processes_[0].core.reset();
+  run_until(queue_.now() + kForgottenWithin);
+  promise(etcd_.size() == 0, "the keys of a job whose processes are all dead go with their leases");
 }
 
 }  // namespace ddp::rendezvous

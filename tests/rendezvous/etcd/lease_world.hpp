@@ -5,9 +5,10 @@
 //
 // Promises:
 //   * A process that may tell its decisions is the holder in etcd at that moment.
-//   * A decision that was told is known to each later holder.
+//   * Each later holder knows the decisions that were published.
 //   * Epochs only grow, and only the holder writes.
 //   * Once the faults end there is a holder that can write.
+//   * The keys of a job whose processes are all dead go with their leases.
 //   * A job that is released leaves no key behind, and the next one with its id begins at once, with nothing.
 #pragma once
 
@@ -47,7 +48,7 @@ class LeaseWorld {
   struct Process {
     std::unique_ptr<LeaseCore> core;
     std::string self;
-    double rate = 1;  // of its clock
+    double rate = 1;  // its clock's
     std::chrono::nanoseconds offset{0};
     bool is_stopped = false, is_cut = false, asks_frozen = false;
     bool is_settled = false;  // its newest read was answered by a member that knows the leader, which it asks again
@@ -59,7 +60,7 @@ class LeaseWorld {
     sim::Time watch_until;    // when the newest of them arrives
     LeaseId lease = 0;
     std::uint64_t writes = 0;
-    int value = 0;  // of the newest decision
+    int value = 0;  // the newest decision's
     std::map<std::uint64_t, int> values;
   };
   using Index = std::size_t;
@@ -107,7 +108,7 @@ class LeaseWorld {
   bool asks_frozen(Process& process, const AskEtcd& action) const;
   std::vector<Process> processes_;
   int next_self_ = 0;
-  int told_ = 0;  // the greatest decision that was told
+  int told_ = 0;  // the greatest decision that was published
   std::int64_t newest_epoch_ = 0;
   bool is_healed_ = false;
   bool is_released_ = false;
