@@ -7,10 +7,11 @@
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <chrono>
-#include <fstream>
 #include <functional>
+#include <mutex>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "rendezvous/etcd/client.hpp"
 #include "rendezvous/etcd/etcd_journal.hpp"
@@ -42,17 +43,26 @@ class FalseEtcd {
   int requests() const { return requests_; }
 
  private:
+  // Each connection has a thread of its own: a journal has two.
   void serve() {
+    std::vector<std::thread> connections;
     while (!ends_) {
       pollfd waits = {listeners_.sockets[0].get(), POLLIN, 0};
       if (::poll(&waits, 1, 20) != 1) continue;
-      RawConnection client(::accept4(waits.fd, nullptr, nullptr, SOCK_CLOEXEC));
-      while (!ends_) {
-        const std::string request = receive(client);
-        if (request.empty()) break;
-        ++requests_;
-        answer_(client, request);
-      }
+      connections.emplace_back([this, socket = ::accept4(waits.fd, nullptr, nullptr, SOCK_CLOEXEC)] {
+        RawConnection client(socket);
+        answer_all(client);
+      });
+    }
+    for (std::thread& connection : connections) connection.join();
+  }
+  void answer_all(RawConnection& client) {
+    while (!ends_) {
+      const std::string request = receive(client);
+      if (request.empty()) return;
+      ++requests_;
+      const std::lock_guard lock(answering_);
+      answer_(client, request);
     }
   }
   // Returns a whole request; nothing if the client has gone.
@@ -74,6 +84,7 @@ class FalseEtcd {
 
   const Answer answer_;
   const Listeners listeners_;
+  std::mutex answering_;
   std::atomic<bool> ends_ = false;
   std::atomic<int> requests_ = 0;
   std::thread thread_;
@@ -106,13 +117,13 @@ class Loop {
   asio::executor_work_guard<asio::io_context::executor_type> work_{io.get_executor()};
 };
 
-long most_memory_kb() {
+[[maybe_unused]] long most_memory_kb() {
   rusage usage = {};
   getrusage(RUSAGE_SELF, &usage);
   return usage.ru_maxrss;
 }
 
-constexpr long kLittleMemoryKb = 64 << 10;
+[[maybe_unused]] constexpr long kLittleMemoryKb = 64 << 10;
 
 }  // namespace
 
@@ -125,7 +136,7 @@ TEST_CASE("etcd: a server that sends without end is left, and little of it is ke
     };
   };
   Loop loop;
-  const long before = most_memory_kb();
+  [[maybe_unused]] const long before = most_memory_kb();
   const std::string ok = "HTTP/1.1 200 OK\r\n";
   const std::string chunk = "100000\r\n" + much + "\r\n";
   for (const auto& [begin, part] :
@@ -144,7 +155,9 @@ TEST_CASE("etcd: a server that sends without end is left, and little of it is ke
         {"a", 1}, [](const WatchNews&) {}, [&](EtcdOutcome outcome) { over = std::get<EtcdRefusal>(outcome).why; });
     loop.until([&] { return !over.empty(); });
   }
+#ifndef DDPRUN_SANITIZED
   CHECK(most_memory_kb() - before < kLittleMemoryKb);
+#endif
 }
 
 TEST_CASE("etcd: a server that drips or is silent costs a deadline", "[attacks][integration]") {
