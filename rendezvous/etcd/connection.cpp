@@ -99,7 +99,7 @@ void EtcdConnection::send_request() {
   send(tls_->take_outgoing());
 }
 
-void EtcdConnection::send(std::string bytes) {
+void EtcdConnection::send(std::string_view bytes) {
   to_write_ += bytes;
   if (writing_.empty()) write();
 }

@@ -45,7 +45,7 @@ class EtcdConnection : public std::enable_shared_from_this<EtcdConnection> {
   void connect(const FoundAddress& address, boost::system::error_code& error);
   void opened();
   void send_request();
-  void send(std::string bytes);
+  void send(std::string_view bytes);
   void write();
   void read();
   void take(std::string_view bytes);

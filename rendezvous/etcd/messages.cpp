@@ -341,7 +341,7 @@ std::variant<WatchNews, EtcdRefusal> read_news(std::string_view line) {
     for (const json& event : list_in(j, "events")) {
       object(event, "an event");
       const std::string type = text_in(event, "type");
-      if (type != "" && type != "PUT" && type != "DELETE") throw NotAsExpected("it has an event of an unknown type");
+      if (!type.empty() && type != "PUT" && type != "DELETE") throw NotAsExpected("it has an event of an unknown type");
       const auto key = event.find("kv");
       if (key == event.end()) throw NotAsExpected("it has an event of no key");
       news.events.push_back({type == "DELETE", key_value_of(*key)});

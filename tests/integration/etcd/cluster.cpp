@@ -56,8 +56,11 @@ std::string EtcdCluster::operator()(const std::string& command, const Words& mor
   return without_newline(result.out);
 }
 
-rendezvous::EtcdSettings EtcdCluster::settings() const {
-  return {.endpoints = rendezvous::parse_etcd_endpoints(without_newline(read_file(file("endpoints"))))};
+rendezvous::EtcdSettings EtcdCluster::settings(std::chrono::milliseconds deadline) const {
+  rendezvous::EtcdSettings settings;
+  settings.endpoints = rendezvous::parse_etcd_endpoints(without_newline(read_file(file("endpoints"))));
+  settings.deadline = deadline;
+  return settings;
 }
 
 void EtcdLoop::until(const std::function<bool()>& is_true, const std::string& what) {

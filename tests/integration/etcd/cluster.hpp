@@ -3,6 +3,7 @@
 // killed and frozen. Both come from scripts/clusters/etcd; where that cannot be, the test is skipped.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <optional>
 #include <string>
@@ -30,8 +31,8 @@ class EtcdCluster {
   std::string operator()(const std::string& command, const Words& more = {}) const;
   int leader() const { return std::stoi((*this)("leader")); }
   std::string file(const std::string& name) const { return folder_ + "/" + name; }
-  // Plain and without a user.
-  rendezvous::EtcdSettings settings() const;
+  // Plain and without a user. Unless a test is about the deadline of a request, it is one that only what hangs reaches.
+  rendezvous::EtcdSettings settings(std::chrono::milliseconds deadline = kDeadline / 2) const;
 
  private:
   EtcdCluster();
