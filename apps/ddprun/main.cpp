@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // ddprun: parses the command line, forks the agent under its guardian, and exits with the job's exit code.
 //
-// Exit codes: 0 success; 1 ddprun failed; 2 wrong usage; 126/127 the program cannot be executed / was not found; else
-// the code of the first worker that failed, or 128 + the signal that ended it or ddprun. Called as torchrun: 0 success;
-// 2 for what torchrun's own parser refuses; 1 for every other failure.
+// Exit codes: 0 success; 1 ddprun failed; 2 wrong usage; 75 a node was lost; 126/127 the program cannot be executed /
+// was not found; else the code of the first worker that failed, or 128 + the signal that ended it or ddprun. Called as
+// torchrun: 0 success; 2 for what torchrun's own parser refuses; 1 for every other failure.
 #include <fcntl.h>
 #include <unistd.h>
 

@@ -15,6 +15,7 @@
 namespace ddp::launcher {
 
 using rendezvous::Directive;
+using rendezvous::kStartAgain;
 using rendezvous::WorkerFailure;
 using rendezvous::WorkersPhase;
 using std::chrono::milliseconds;
@@ -170,8 +171,8 @@ void AgentCore::watch_lease() {
 void AgentCore::watch_link() {
   if (!joined()) {
     if (now_ >= *started_ + config_.join_timeout) {
-      return end(1, "no coordinator at " + config_.coordinator + " within " + in_seconds(config_.join_timeout) +
-                        " (--rdzv-conf join_timeout): " + why_not_linked_);
+      return end(kStartAgain, "no coordinator at " + config_.coordinator + " within " +
+                                  in_seconds(config_.join_timeout) + " (--rdzv-conf join_timeout): " + why_not_linked_);
     }
     if (!linked_ && now_ >= *next_waiting_line_) {
       next_waiting_line_ = now_ + kBetweenWaitingLines;
@@ -184,8 +185,8 @@ void AgentCore::watch_link() {
   // A silent coordinator: leave, give the link up, or send a heartbeat.
   const auto silence = now_ - heard_;
   if (silence >= lost_after_ && !exit_) {  // mutant: coordinator_silent
-    return end(1, "the coordinator at " + config_.coordinator + " is gone: no word from it for " +
-                      in_seconds(lost_after_) + (linked_ ? "" : " (" + why_not_linked_ + ")"));
+    return end(kStartAgain, "the coordinator at " + config_.coordinator + " is gone: no word from it for " +
+                                in_seconds(lost_after_) + (linked_ ? "" : " (" + why_not_linked_ + ")"));
   }
   if (!linked_) return;
   if (now_ >= reconnect_at()) {  // mutant: reconnect
@@ -256,7 +257,8 @@ void AgentCore::on(const DirectiveArrived& event) {
   }
   // Every directive shows that the coordinator is there, and carries its settings.
   if (joined() && directive.epoch != state_.epoch) {
-    return end(1, "another coordinator answers at " + config_.coordinator + "; the one this node served is gone");
+    return end(kStartAgain,
+               "another coordinator answers at " + config_.coordinator + "; the one this node served is gone");
   }
   state_.epoch = directive.epoch;
   heard_ = now_;

@@ -29,8 +29,11 @@ bool is_host(const LaunchConfig& config) {
 void warn_if_elsewhere(const LaunchConfig& config, const std::function<void(const std::string&)>& log) {
   const bool is_given = config.job.max_nodes > 1 && config.job.node_ranks_given;
   if (!is_given || rendezvous::is_own_host(config.master_addr, config.local_addr)) return;
+  // A name of Kubernetes' DNS, for example, leads to the pod a moment after the pod has started.
+  const bool leads_nowhere = !rendezvous::can_be_resolved(config.master_addr);
   log("this node has --node-rank 0 and coordinates, but --master-addr " + config.master_addr +
-      " is not an address of this machine: the other nodes may not find it");
+      (leads_nowhere ? " cannot be resolved here: the other nodes find it once they can resolve it"
+                     : " is not an address of this machine: the other nodes may not find it"));
 }
 
 }  // namespace

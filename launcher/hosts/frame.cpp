@@ -8,7 +8,13 @@ namespace {
 
 constexpr std::size_t kPrefix = 5;
 
-bool is_known(char kind) { return kind != '\0' && std::strchr("Hbshoexf", kind) != nullptr; }
+bool is_known(char kind) { return kind != '\0' && std::strchr("HBbshoexfr", kind) != nullptr; }
+
+std::size_t most_in(char kind) {
+  const auto is = [kind](FrameKind other) { return kind == static_cast<char>(other); };
+  if (is(FrameKind::Header) || is(FrameKind::Share)) return kMostInHeader;
+  return kMostInFrame + (is(FrameKind::Relayed) ? kRelayedPrefix : 0);
+}
 
 }  // namespace
 
@@ -26,7 +32,7 @@ std::variant<NeedMore, Frame, Malformed> FrameReader::next() {
   if (bytes_.size() < kPrefix) return NeedMore{};
   std::size_t length = 0;
   for (std::size_t i = 1; i < kPrefix; ++i) length = length << 8 | static_cast<unsigned char>(bytes_[i]);
-  const std::size_t most = kind == static_cast<char>(FrameKind::Header) ? kMostInHeader : kMostInFrame;
+  const std::size_t most = most_in(kind);
   if (length > most) {
     return Malformed{"a frame of " + std::to_string(length) + " bytes, where at most " + std::to_string(most) +
                      " are allowed"};

@@ -5,7 +5,10 @@
 //     'o' 00 00 00 03 "hi\n"        a worker has written "hi\n" to stdout
 //
 //     head to host   H job_header   b beat (empty)   s signal (a number as text)
+//                    B tree/share.hpp: hosts that it is to start
 //     host to head   h Hello   o bytes of stdout   e bytes of stderr   x exit code (as text)   f why it cannot go on
+//                    r tree/relayed.hpp: one of these from, or about, a host that it has started
+//     within r only  l its connection has ended: how   a it is started again: why   p it takes bytes of the program
 //
 // Both ends are the same build of ddprun, so the format may change with every version.
 #pragma once
@@ -27,10 +30,17 @@ enum class FrameKind : char {
   Stderr = 'e',
   Exit = 'x',
   Failed = 'f',
+  Share = 'B',
+  Relayed = 'r',
+  Ended = 'l',
+  Again = 'a',
+  Progress = 'p',
 };
 
-inline constexpr std::size_t kMostInHeader = 4 << 20;   // more than a kernel takes as arguments and environment
+inline constexpr std::size_t kMostInHeader =
+    4 << 20;  // more than a kernel takes as arguments and environment; and a share
 inline constexpr std::size_t kMostInFrame = 256 << 10;  // for each other kind
+inline constexpr std::size_t kRelayedPrefix = 5;        // before what is relayed
 
 std::string to_frame(FrameKind kind, std::string_view payload);
 

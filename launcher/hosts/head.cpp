@@ -3,23 +3,17 @@
 
 #include <poll.h>
 #include <sys/signalfd.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <csignal>
 #include <cstdio>
-#include <cstring>
-#include <deque>
 #include <optional>
 #include <utility>
 
-#include "launcher/config/program.hpp"
 #include "launcher/hosts/head_core.hpp"
 #include "launcher/hosts/host_console.hpp"
-#include "launcher/hosts/launch_line.hpp"
-#include "launcher/hosts/link.hpp"
+#include "launcher/hosts/tree/launch_agents.hpp"
+#include "launcher/hosts/tree/relayed.hpp"
 #include "launcher/process/limits.hpp"
 #include "launcher/text/lines.hpp"
 #include "rendezvous/base/error.hpp"
@@ -47,22 +41,10 @@ sigset_t heads_signals() {
   return set;
 }
 
-std::vector<std::string> own_environment() {
-  std::vector<std::string> variables;
-  for (char** entry = environ; *entry; ++entry) variables.emplace_back(*entry);
-  return variables;
-}
-
 std::vector<std::string> names_of(const std::vector<Host>& hosts) {
   std::vector<std::string> names;
   for (const Host& host : hosts) names.push_back(host.name);
   return names;
-}
-
-std::string gpu_list(const std::vector<int>& slots) {
-  std::string list;
-  for (const int slot : slots) list += (list.empty() ? "" : ",") + std::to_string(slot);
-  return list;
 }
 
 std::string text_of_exit(const std::string& payload) {
@@ -75,26 +57,26 @@ class Head {
       : config_(config),
         own_name_(rendezvous::host_name()),
         console_(names_of(config.hosts)),
-        core_(settings(), Clock::now()) {}
-
-  ~Head() {
-    for (const Link& link : links_) link.kill();
-    for (const Link& link : links_) {
-      if (link.pid() > 0 && !link.has_ended()) waitpid(link.pid(), nullptr, 0);
-    }
-  }
+        core_(settings(), Clock::now()),
+        agents_(
+            {.words = config.agent, .environment = own_environment(), .limits = raise_limits(), .own_name = own_name_},
+            {.progressed = [this](std::size_t host) { core_.progressed(host, Clock::now()); },
+             .frame = [this](std::size_t host, const Frame& frame) { on_frame(host, frame); },
+             .refused = [this](std::size_t host, const std::string& why) { fail(host, why); },
+             .ended = [this](std::size_t host, const std::string& how) { end_link(host, how); }}) {}
 
   int run() {
     signal(SIGPIPE, SIG_IGN);
     const sigset_t set = heads_signals();
     sigprocmask(SIG_BLOCK, &set, nullptr);
     signals_ = Descriptor(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
-    start_agents();
+    carry_out(core_.begin());
     while (!code_) {
       wait();
       carry_out(core_.tick(Clock::now()));
       beat();
     }
+    for (std::size_t host = 0; host < config_.hosts.size(); ++host) console_.end(host);
     show_rest();
     return *code_;
   }
@@ -109,63 +91,63 @@ class Head {
     return settings;
   }
 
-  // ---- Launch agents ----
-
-  void start_agents() {
-    const Limits limits = raise_limits();
-    const std::vector<std::string> environment = own_environment();
-    const std::string line = launch_line(own_build());
-    std::vector<WorkerCommand> commands;
-    for (std::size_t i = 0; i < config_.hosts.size(); ++i) {
-      WorkerCommand command = command_of(config_.hosts[i], line);
-      command.environment = environment;
-      command.limits = limits;
-      links_.emplace_back(command.arguments[0], events_of(i)).connect(command);
-      commands.push_back(std::move(command));
-    }
-    const Spawned spawned = spawn(std::move(commands));
-    for (std::size_t i = 0; i < links_.size(); ++i) links_[i].started(spawned.pids()[i]);
-  }
-
-  WorkerCommand command_of(const Host& host, const std::string& line) const {
-    if (is_this_machine(host, own_name_)) return {.path = "/proc/self/exe", .arguments = {"ddprun", kOnHost}};
-    std::vector<std::string> words = launch_command(config_.agent, host, line);
-    const auto path = words[0].find('/') != std::string::npos ? std::optional(words[0]) : find_in_path(words[0]);
-    if (!path || access(path->c_str(), X_OK) != 0) {
-      throw ProgramError(
-          127, words[0] + ": not found; it starts ddprun on " + host.name + " (--launch-agent names another program)");
-    }
-    return {.path = *path, .arguments = std::move(words)};
-  }
-
-  Link::Events events_of(std::size_t host) {
-    return {.progressed = [this, host] { core_.progressed(host, Clock::now()); },
-            .frame = [this, host](const Frame& frame) { on_frame(host, frame); },
-            .refused =
-                [this, host](const std::string& why) {
-                  carry_out(core_.failed(host, why, Clock::now()));
-                  links_[host].cut();
-                }};
-  }
+  // ---- What comes from the hosts ----
 
   void on_frame(std::size_t host, const Frame& frame) {
-    const auto code = rendezvous::parse_number<int>(frame.payload);
-    if (frame.kind == FrameKind::Stdout) return console_.take(host, HostConsole::Stream::Out, frame.payload);
-    if (frame.kind == FrameKind::Stderr) return console_.take(host, HostConsole::Stream::Err, frame.payload);
-    if (frame.kind == FrameKind::Failed) {
-      return carry_out(core_.failed(host, rendezvous::printable_line(frame.payload), Clock::now()));
-    }
-    if (frame.kind == FrameKind::Exit && code && *code >= 0 && *code <= 255) {
-      return carry_out(core_.exited(host, *code, Clock::now()));
-    }
-    if (frame.kind != FrameKind::Hello) {
-      return carry_out(core_.failed(host, "it sends " + text_of_exit(frame.payload), Clock::now()));
-    }
+    if (frame.kind != FrameKind::Relayed) return on_frame_of(host, frame);
     try {
-      carry_out(core_.ready(host, hello_from(frame.payload), Clock::now()));
+      const Relayed relayed = relayed_from(frame.payload);
+      if (relayed.host != host && core_.is_behind(relayed.host, host)) return on_frame_of(relayed.host, relayed.frame);
+      fail(host, "it speaks for a host that it has not started");
     } catch (const rendezvous::Error& error) {
-      carry_out(core_.failed(host, std::string("it says ") + error.what(), Clock::now()));
+      fail(host, std::string("it sends ") + error.what());
     }
+    agents_.cut(host);
+  }
+
+  void on_frame_of(std::size_t host, const Frame& frame) {
+    const auto text = [&frame] { return rendezvous::printable_line(frame.payload); };
+    switch (frame.kind) {
+      case FrameKind::Stdout:
+        return console_.take(host, HostConsole::Stream::Out, frame.payload);
+      case FrameKind::Stderr:
+        return console_.take(host, HostConsole::Stream::Err, frame.payload);
+      case FrameKind::Failed:
+        return fail(host, text());
+      case FrameKind::Exit:
+        return on_exit_code(host, frame.payload);
+      case FrameKind::Hello:
+        return on_hello(host, frame.payload);
+      case FrameKind::Ended:
+        return end_link(host, text());
+      case FrameKind::Again:
+        return carry_out(core_.starts_again(host, text(), Clock::now()));
+      case FrameKind::Progress:
+        return core_.progressed(host, Clock::now());
+      default:
+        return fail(host, "it sends what only a head sends");
+    }
+  }
+
+  void on_exit_code(std::size_t host, const std::string& payload) {
+    const auto code = rendezvous::parse_number<int>(payload);
+    if (!code || *code < 0 || *code > 255) return fail(host, "it sends " + text_of_exit(payload));
+    carry_out(core_.exited(host, *code, Clock::now()));
+  }
+
+  void on_hello(std::size_t host, const std::string& payload) {
+    try {
+      carry_out(core_.ready(host, hello_from(payload), Clock::now()));
+    } catch (const rendezvous::Error& error) {
+      fail(host, std::string("it says ") + error.what());
+    }
+  }
+
+  void fail(std::size_t host, const std::string& why) { carry_out(core_.failed(host, why, Clock::now())); }
+
+  void end_link(std::size_t host, const std::string& how) {
+    carry_out(core_.link_ended(host, how, Clock::now()));
+    if (core_.is_done(host)) console_.end(host);
   }
 
   // ---- Waiting ----
@@ -173,20 +155,9 @@ class Head {
   void wait() {
     std::vector<pollfd> events = {
         {signals_.get(), POLLIN, 0}, {console_.waiting_out(), POLLOUT, 0}, {console_.waiting_err(), POLLOUT, 0}};
-    const std::size_t first = events.size();
-    const bool may_take = console_.may_take();
-    for (const Link& link : links_) {
-      events.push_back({link.in(), POLLOUT, 0});
-      events.push_back({may_take ? link.out() : -1, POLLIN, 0});
-      events.push_back({link.err(), POLLIN, 0});
-    }
+    agents_.watch(events, console_.may_take());
     poll(events.data(), events.size(), milliseconds_to_wait());
-    for (std::size_t i = 0; i < links_.size(); ++i) {
-      const pollfd* const of_link = &events[first + 3 * i];
-      if (of_link[0].revents != 0 && links_[i].in() >= 0) links_[i].write_some();
-      if (of_link[1].revents != 0) links_[i].read_out();
-      if (of_link[2].revents != 0) links_[i].read_err();
-    }
+    agents_.handle(events);
     console_.flush();
     if (events[0].revents != 0) read_signals();
   }
@@ -201,10 +172,7 @@ class Head {
   void beat() {
     if (Clock::now() < next_beat_) return;
     next_beat_ = Clock::now() + kBeat;
-    if (!has_started_) return;
-    for (Link& link : links_) {
-      if (link.in() < 0) link.send(FrameKind::Beat, "");  // else its last word has not gone out yet
-    }
+    agents_.beat();
   }
 
   void read_signals() {
@@ -218,16 +186,7 @@ class Head {
         carry_out(core_.signal(signal, Clock::now()));
       }
     }
-    for (std::size_t i = 0; i < links_.size(); ++i) reap(i);
-  }
-
-  void reap(std::size_t host) {
-    Link& link = links_[host];
-    int status = 0;
-    if (link.has_ended() || waitpid(link.pid(), &status, WNOHANG) != link.pid()) return;
-    const std::string how = link.end(status);
-    console_.end(host);
-    carry_out(core_.link_ended(host, how, Clock::now()));
+    agents_.reap();
   }
 
   // Shows what the consoles have not taken yet. They are waited for as long as nobody wants an end.
@@ -253,43 +212,46 @@ class Head {
     }
   }
 
+  void carry_out(const StartHosts& action) { agents_.start(ranked(action.hosts)); }
+  void carry_out(const HandOn& action) {
+    const Share share{.agent = config_.agent, .variables = config_.header.variables, .hosts = ranked(action.hosts)};
+    agents_.send(action.branch, FrameKind::Share, to_text(share));
+  }
   void carry_out(const StartAll& action) {
     JobHeader header = config_.header;
     HostPlace& place = header.place;
-    place.nodes = static_cast<int>(links_.size());
+    place.nodes = static_cast<int>(config_.hosts.size());
     place.master_addr = action.master_addr;
     place.master_port = action.master_port;
     if (place.id.empty()) place.id = rendezvous::random_id();
     place.secret = rendezvous::Secret::random();
-    for (std::size_t i = 0; i < links_.size(); ++i) {
-      place.node_rank = static_cast<int>(i);
-      place.workers = config_.hosts[i].slots;
-      place.gpus = gpu_list(config_.hosts[i].chosen_slots);
-      links_[i].send(FrameKind::Header, to_text(header));
+    for (std::size_t i = 0; i < config_.hosts.size(); ++i) {
+      if (core_.is_from_here(i)) agents_.send(i, FrameKind::Header, to_text(header_for(header, {i, config_.hosts[i]})));
     }
-    has_started_ = true;
-    next_beat_ = Clock::now() + kBeat;
   }
   void carry_out(const SignalHosts& action) {
-    for (Link& link : links_) link.send(FrameKind::Signal, std::to_string(action.signal));
+    for (std::size_t i = 0; i < config_.hosts.size(); ++i) {
+      agents_.send(i, FrameKind::Signal, std::to_string(action.signal));
+    }
   }
-  void carry_out(const CutLinks&) {
-    for (Link& link : links_) link.cut();
-  }
-  void carry_out(const KillLinks&) {
-    for (const Link& link : links_) link.kill();
-  }
+  void carry_out(const CutLinks&) { agents_.cut_all(); }
+  void carry_out(const KillLinks&) { agents_.kill_all(); }
   void carry_out(const SayLine& action) { console_.say(action.text); }
   void carry_out(const EndHead& action) { code_ = action.code; }
+
+  std::vector<RankedHost> ranked(const std::vector<std::size_t>& ranks) const {
+    std::vector<RankedHost> hosts;
+    for (const std::size_t rank : ranks) hosts.push_back({rank, config_.hosts[rank]});
+    return hosts;
+  }
 
   const HeadConfig& config_;
   const std::string own_name_;
   HostConsole console_;
   HeadCore core_;
   Descriptor signals_;
-  std::deque<Link> links_;  // in the order of the hosts
+  LaunchAgents agents_;
   Clock::time_point next_beat_ = Clock::now();
-  bool has_started_ = false;
   bool was_stopped_ = false;
   std::optional<int> code_;
 };

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <utility>
 
 #include "rendezvous/base/text.hpp"
 
@@ -19,14 +20,23 @@ HeadCore::HeadCore(Settings settings, Time now) : settings_(std::move(settings))
   for (const HostInfo& info : settings_.hosts) hosts_.push_back({.info = info, .last_progress = now});
 }
 
+// The coordinator starts no others, since it has enough to do; nor does this machine, which has the head.
+HeadCore::Actions HeadCore::begin() {
+  std::vector<std::size_t> alone, divided;
+  for (std::size_t i = 0; i < hosts_.size(); ++i) (i == 0 || hosts_[i].info.is_local ? alone : divided).push_back(i);
+  return carry_out(tree_.begin(alone, divided), began_);
+}
+
 HeadCore::Actions HeadCore::ready(std::size_t host, const Hello& hello, Time now) {
   OfHost& one = hosts_[host];
   if (one.state != State::Connecting) return {};  // it greets twice: nothing follows from that
   one.state = State::Ready;
   one.hello = hello;
   one.last_progress = now;
-  if (stop_signal_ != 0 || was_lost_ || !all_are(State::Ready)) return {};
-  return start();
+  if (!may_begin()) return {};
+  Actions actions = carry_out(tree_.ready(host), now);
+  if (all_are(State::Ready)) append(actions, start());
+  return actions;
 }
 
 void HeadCore::progressed(std::size_t host, Time now) { hosts_[host].last_progress = now; }
@@ -49,15 +59,30 @@ HeadCore::Actions HeadCore::failed(std::size_t host, const std::string& how, Tim
 }
 
 HeadCore::Actions HeadCore::link_ended(std::size_t host, const std::string& how, Time now) {
+  if (may_begin()) {
+    if (const auto actions = try_again(host, how, now)) return *actions;
+  }
   OfHost& one = hosts_[host];
   one.has_link = false;
   Actions actions;
-  const bool is_expected = one.state == State::Ended || one.state == State::Lost ||
-                           (!has_started_ && (stop_signal_ != 0 || was_lost_)) || patience_ == Patience::UntilKill ||
-                           patience_ == Patience::Over;
-  if (!is_expected) actions = lose(host, how, now);
+  const bool is_given_up =
+      (!has_started_ && !may_begin()) || patience_ == Patience::UntilKill || patience_ == Patience::Over;
+  const std::size_t behind = lose_behind(host);
+  const std::string and_behind =
+      behind == 0 ? "" : "; with it " + std::to_string(behind) + (behind == 1 ? " host" : " hosts") + " behind it";
+  const bool is_expected = (one.state == State::Ended && behind == 0) || one.state == State::Lost || is_given_up;
+  if (!is_expected) actions = lose(host, how + and_behind, now);
   append(actions, end_if_over());
   return actions;
+}
+
+HeadCore::Actions HeadCore::starts_again(std::size_t host, const std::string& why, Time now) {
+  OfHost& one = hosts_[host];
+  if (!may_begin() || one.state == State::Lost) return {};
+  one.state = State::Connecting;
+  one.last_progress = now;
+  if (why.empty()) return {};
+  return {SayLine{"starting ddprun on host " + one.info.name + " again: " + why}};
 }
 
 HeadCore::Actions HeadCore::signal(int number, Time now) {
@@ -86,11 +111,16 @@ std::optional<HeadCore::Time> HeadCore::due() const {
   if (has_started_) return std::nullopt;
   std::optional<Time> soonest;
   if (!has_told_) soonest = began_ + kTellAfter;
-  for (const OfHost& host : hosts_) {
-    if (host.state != State::Connecting) continue;
-    soonest = std::min(soonest.value_or(Time::max()), host.last_progress + kReadyWithin);
+  for (std::size_t i = 0; i < hosts_.size(); ++i) {
+    if (is_awaited(i)) soonest = std::min(soonest.value_or(Time::max()), hosts_[i].last_progress + kReadyWithin);
   }
   return soonest;
+}
+
+// Whether the host is under way. One behind a branch that is not ready is not.
+bool HeadCore::is_awaited(std::size_t host) const {
+  const std::size_t branch = tree_.branch_of(host);
+  return hosts_[host].state == State::Connecting && (branch == host || hosts_[branch].state != State::Connecting);
 }
 
 bool HeadCore::all_are(State state) const {
@@ -101,8 +131,10 @@ bool HeadCore::all_are(State state) const {
 std::string HeadCore::address() const {
   if (!settings_.master_addr.empty()) return settings_.master_addr;
   if (!hosts_[0].info.is_local) return hosts_[0].hello.address;
-  for (const OfHost& host : hosts_) {
-    if (!host.info.is_local && !host.hello.caller_address.empty()) return host.hello.caller_address;
+  for (std::size_t i = 0; i < hosts_.size(); ++i) {
+    const OfHost& host = hosts_[i];
+    if (host.info.is_local || !tree_.is_from_here(i) || host.hello.caller_address.empty()) continue;
+    return host.hello.caller_address;
   }
   return hosts_[0].hello.address;
 }
@@ -113,18 +145,69 @@ HeadCore::Actions HeadCore::start() {
   return {StartAll{address(), settings_.master_port != 0 ? settings_.master_port : hosts_[0].hello.port}};
 }
 
+// Returns how the job still comes to its hosts, if it does.
+std::optional<HeadCore::Actions> HeadCore::try_again(std::size_t host, const std::string& how, Time now) {
+  const std::size_t branch = tree_.branch_of(host);
+  if (hosts_[host].state == State::Lost) return std::nullopt;
+  if (branch == host) {
+    const TreeCore::Actions of_tree = tree_.ended(host, how);
+    const auto is_end = [](const TreeAction& action) { return std::holds_alternative<Unreached>(action); };
+    if (std::any_of(of_tree.begin(), of_tree.end(), is_end)) return std::nullopt;
+    return carry_out(of_tree, now);
+  }
+  Actions actions;
+  if (told_.insert(branch).second) {
+    actions.push_back(SayLine{"host " + hosts_[branch].info.name + " cannot start ddprun on host " +
+                              hosts_[host].info.name + ", which is tried from here: " + how});
+  }
+  append(actions, carry_out(tree_.unreached(host, ""), now));
+  return actions;
+}
+
+HeadCore::Actions HeadCore::carry_out(const TreeCore::Actions& of_tree, Time now) {
+  Actions actions;
+  for (const TreeAction& action : of_tree) {
+    if (const auto* again = std::get_if<StartsAgain>(&action)) {
+      append(actions, starts_again(again->host, again->why, now));
+    } else if (const auto* hand_on = std::get_if<HandOn>(&action)) {
+      for (const std::size_t host : hand_on->hosts) hosts_[host].last_progress = now;
+      actions.push_back(*hand_on);
+    } else if (const auto* start = std::get_if<StartHosts>(&action)) {
+      for (const std::size_t host : start->hosts) {
+        hosts_[host].last_progress = now;
+        hosts_[host].has_link = true;
+      }
+      actions.push_back(*start);
+    }
+  }
+  return actions;
+}
+
+// Returns how many hosts are lost that were reached through this one.
+std::size_t HeadCore::lose_behind(std::size_t branch) {
+  std::size_t lost = 0;
+  for (const std::size_t host : tree_.behind(branch)) {
+    if (is_done(host)) continue;
+    hosts_[host].state = State::Lost;
+    ++lost;
+  }
+  return lost;
+}
+
 HeadCore::Actions HeadCore::lose(std::size_t host, const std::string& how, Time now) {
   OfHost& one = hosts_[host];
   one.state = State::Lost;
-  was_lost_ = true;
+  const bool is_first = !std::exchange(was_lost_, true);
   const std::string name = "host " + one.info.name;
   if (!has_started_) {
     patience_ = Patience::UntilKill;
     patience_ends_ = now + kAfterCut;
     return {SayLine{name + " cannot take part: " + how + "; nothing was started"}, CutLinks{}};
   }
-  Actions actions = {SayLine{name + " is lost: " + how}};
-  if (all_are(State::Lost) || stop_signal_ != 0) return actions;
+  Actions actions;
+  if (!how.empty()) actions.push_back(SayLine{name + " is lost: " + how});
+  // A second SIGTERM would cut short the time that the first one gives the workers.
+  if (!is_first || all_are(State::Lost) || stop_signal_ != 0) return actions;
   stop_within(settings_.shutdown_timeout + kBeyondTimeout, now);
   actions.push_back(SignalHosts{SIGTERM});
   return actions;
@@ -159,8 +242,10 @@ HeadCore::Actions HeadCore::look_at_connecting(Time now) {
     actions.push_back(SayLine{"waiting for " + names_of(State::Connecting)});
   }
   for (std::size_t i = 0; i < hosts_.size(); ++i) {
-    if (hosts_[i].state != State::Connecting || now < hosts_[i].last_progress + kReadyWithin) continue;
-    append(actions, lose(i, "no answer in " + rendezvous::to_string(kReadyWithin), now));
+    if (!is_awaited(i) || now < hosts_[i].last_progress + kReadyWithin) continue;
+    const std::size_t branch = tree_.branch_of(i);
+    const std::string by = branch == i ? "" : " (host " + hosts_[branch].info.name + " starts it)";
+    append(actions, lose(i, "no answer in " + rendezvous::to_string(kReadyWithin) + by, now));
     break;  // which ends the job
   }
   return actions;

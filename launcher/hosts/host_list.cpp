@@ -58,8 +58,7 @@ Host parse_host(const std::string& text, const std::string& where) {
   } else {
     host.name = rest;
   }
-  const bool has_good_user = at == std::string::npos || may_be_name(host.user, "._-\\@+");
-  if (!may_be_name(host.name, "._-:%") || !has_good_user) {
+  if (!can_be_called(host) || (at != std::string::npos && host.user.empty())) {
     invalid_argument(where + ": " + quoted(text) + " is not a host; give HOST, HOST:SLOTS or USER@HOST");
   }
   if (slots) host.slots = slots_of(*slots, where);
@@ -223,6 +222,10 @@ std::vector<Host> choose_hosts(std::vector<Host> hosts, const std::string& inclu
   }
   if (left.empty()) invalid_argument(option + " leaves no host of the list");
   return left;
+}
+
+bool can_be_called(const Host& host) {
+  return may_be_name(host.name, "._-:%") && (host.user.empty() || may_be_name(host.user, "._-\\@+"));
 }
 
 bool is_this_machine(const Host& host, const std::string& own_name) {

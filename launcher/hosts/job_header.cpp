@@ -1,58 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "launcher/hosts/job_header.hpp"
 
-#include <climits>
-
-#include "rendezvous/base/error.hpp"
-#include "rendezvous/base/text.hpp"
+#include "launcher/hosts/pairs.hpp"
 
 namespace ddp::launcher {
 namespace {
-
-[[noreturn]] void refuse(const std::string& what) { throw rendezvous::Error(rendezvous::ErrorCode::Corrupt, what); }
-
-class PairWriter {
- public:
-  void add(std::string_view name, std::string_view value) {
-    append(name);
-    append(value);
-  }
-  void add(std::string_view name, long value) { add(name, std::to_string(value)); }
-  std::string take() { return std::move(text_); }
-
- private:
-  void append(std::string_view word) {
-    for (int shift = 24; shift >= 0; shift -= 8) text_ += static_cast<char>((word.size() >> shift) & 0xff);
-    text_ += word;
-  }
-
-  std::string text_;
-};
-
-std::string take_word(std::string_view& text) {
-  std::size_t length = 0;
-  if (text.size() < 4) refuse("a pair that is cut off");
-  for (int i = 0; i < 4; ++i) length = length << 8 | static_cast<unsigned char>(text[static_cast<std::size_t>(i)]);
-  text.remove_prefix(4);
-  if (length > text.size()) refuse("a word of " + std::to_string(length) + " bytes, of which not all are there");
-  std::string word(text.substr(0, length));
-  text.remove_prefix(length);
-  if (word.find('\0') != std::string::npos) refuse("a word with a NUL in it");
-  return word;
-}
-
-int number_of(const std::string& name, const std::string& text, int low, int high) {
-  const auto number = rendezvous::parse_number<int>(text);
-  if (number && *number >= low && *number <= high) return *number;
-  refuse("the value \"" + text + "\" of " + name + ", which is not a number from " + std::to_string(low) + " to " +
-         std::to_string(high));
-}
-
-std::string variable_of(const std::string& text) {
-  const auto equals = text.find('=');
-  if (equals == std::string::npos || equals == 0) refuse("a variable without a name");
-  return text;
-}
 
 // Returns whether the pair belongs to the place.
 bool take_place(HostPlace& place, const std::string& name, const std::string& value) {
@@ -67,17 +19,17 @@ bool take_place(HostPlace& place, const std::string& name, const std::string& va
   if (name == "gpus") return place.gpus = value, true;
   if (name != "secret") return false;
   place.secret = rendezvous::secret_of(value);
-  if (!place.secret) refuse("a secret that is not 64 hexadecimal digits");
+  if (!place.secret) refuse_pairs("a secret that is not 64 hexadecimal digits");
   return true;
 }
 
 void check(const JobHeader& header) {
   const HostPlace& place = header.place;
-  if (place.node_rank >= place.nodes) refuse("a node rank that is not below the number of nodes");
-  if (header.arguments.empty()) refuse("no arguments");
-  if (!header.folder.starts_with('/')) refuse("no folder");
+  if (place.node_rank >= place.nodes) refuse_pairs("a node rank that is not below the number of nodes");
+  if (header.arguments.empty()) refuse_pairs("no arguments");
+  if (!header.folder.starts_with('/')) refuse_pairs("no folder");
   if (place.nodes > 1 && (place.master_addr.empty() || place.master_port == 0 || !place.secret)) {
-    refuse("no address, port or secret for several nodes");
+    refuse_pairs("no address, port or secret for several nodes");
   }
 }
 
@@ -125,7 +77,7 @@ JobHeader job_header_from(std::string_view text) {
     } else if (name == "shutdown_timeout") {
       header.shutdown_timeout = std::chrono::seconds(number_of(name, value, 0, 1'000'000));
     } else {
-      refuse("the name \"" + name + "\", which is not known");
+      refuse_pairs("the name \"" + name + "\", which is not known");
     }
   }
   check(header);
@@ -151,7 +103,7 @@ Hello hello_from(std::string_view text) {
     if (name == "caller_address") hello.caller_address = value;
     if (name == "port") hello.port = static_cast<std::uint16_t>(number_of(name, value, 1, 65535));
   }
-  if (hello.address.empty() || hello.port == 0) refuse("no address or no port");
+  if (hello.address.empty() || hello.port == 0) refuse_pairs("no address or no port");
   return hello;
 }
 

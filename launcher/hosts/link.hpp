@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The head's end of one host: the process of its launch agent, the bytes that wait for it, and what has come from it.
-// It reads and writes; head.cpp decides when, and what follows.
+// This end of one host: the process of its launch agent, the bytes that wait for it, and what has come from it. It
+// reads and writes; who has started it decides when, and what follows.
 #pragma once
 
 #include <sys/types.h>
@@ -38,6 +38,7 @@ class Link {
   int out() const { return out_.get(); }                    // to be read; -1: closed
   int err() const { return err_.get(); }
 
+  bool is_ready() const { return has_greeted_; }  // frames may be sent
   void send(FrameKind kind, std::string_view payload);
   void write_some();
   void read_out();

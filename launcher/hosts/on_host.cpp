@@ -22,6 +22,7 @@
 #include "launcher/hosts/frame.hpp"
 #include "launcher/hosts/greeting.hpp"
 #include "launcher/hosts/on_host_core.hpp"
+#include "launcher/hosts/tree/branch.hpp"
 #include "rendezvous/base/error.hpp"
 #include "rendezvous/base/pipe.hpp"
 #include "rendezvous/base/text.hpp"
@@ -34,7 +35,6 @@ using Clock = std::chrono::steady_clock;
 using rendezvous::Descriptor;
 using rendezvous::Pipe;
 
-constexpr std::chrono::seconds kHeaderWithin{120};  // all hosts of the job are ready by then, or it is given up
 constexpr std::size_t kRead = 64 << 10;
 constexpr std::size_t kMostUnsent = 1 << 20;  // then the job is not read, and so its workers wait
 constexpr std::chrono::seconds kLastWordsWithin{5};
@@ -45,6 +45,10 @@ int milliseconds_until(std::optional<Clock::time_point> time) {
   if (!time) return -1;
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(*time - Clock::now());
   return static_cast<int>(std::clamp<long long>(left.count(), 0, 3'600'000));
+}
+
+std::optional<Clock::time_point> sooner(std::optional<Clock::time_point> a, std::optional<Clock::time_point> b) {
+  return a && b ? std::min(*a, *b) : a ? a : b;
 }
 
 // The signals that this process reads instead of being ended by them.
@@ -126,30 +130,6 @@ Hello own_hello() {
   return hello;
 }
 
-JobHeader read_header(Receiver& head) {
-  const Clock::time_point deadline = Clock::now() + kHeaderWithin;
-  while (true) {
-    const auto next = head.frames().next();
-    if (const auto* frame = std::get_if<Frame>(&next)) {
-      if (frame->kind == FrameKind::Beat) continue;
-      if (frame->kind == FrameKind::Header) return job_header_from(frame->payload);
-      throw rendezvous::Error(rendezvous::ErrorCode::Corrupt, "another frame before the job's header");
-    }
-    if (const auto* wrong = std::get_if<Malformed>(&next)) {
-      throw rendezvous::Error(rendezvous::ErrorCode::Corrupt, wrong->why);
-    }
-    pollfd event = {STDIN_FILENO, POLLIN, 0};
-    if (poll(&event, 1, milliseconds_until(deadline)) == 0) {
-      throw rendezvous::Error(rendezvous::ErrorCode::Timeout,
-                              "no header of a job within " + rendezvous::to_string(kHeaderWithin));
-    }
-    if (!head.read_some()) {
-      throw rendezvous::Error(rendezvous::ErrorCode::PeerLost,
-                              "its stdin ended before the header of a job (does the launch agent pass stdin on?)");
-    }
-  }
-}
-
 struct Child {
   pid_t pid = -1;
   Pipe out, err;
@@ -168,9 +148,10 @@ void enter(const JobHeader& header) {
                                                              strerror(errno) + " (is it on a shared file system?)");
 }
 
+using Job = std::function<int(const JobHeader&)>;
+
 // Runs in the child.
-int begin_job(const JobHeader& header, const Child& child, pid_t parent,
-              const std::function<int(const JobHeader&)>& job) {
+int begin_job(const JobHeader& header, const Child& child, pid_t parent, const Job& job) {
   prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (getppid() != parent) return 1;  // it died before
   setpgid(0, 0);                      // what signals this process's group, such as a terminal, leaves the job to it
@@ -192,7 +173,7 @@ int begin_job(const JobHeader& header, const Child& child, pid_t parent,
   }
 }
 
-Child start(const JobHeader& header, const std::function<int(const JobHeader&)>& job) {
+Child start(const JobHeader& header, Branch& branch, const Job& job) {
   Child child;
   child.out = rendezvous::make_pipe("for stdout");
   child.err = rendezvous::make_pipe("for stderr");
@@ -202,6 +183,7 @@ Child start(const JobHeader& header, const std::function<int(const JobHeader&)>&
     throw rendezvous::Error(rendezvous::ErrorCode::System, std::string("cannot fork: ") + strerror(errno));
   }
   if (child.pid == 0) {
+    branch.forget();  // else the job would hold the lifelines of the hosts that were started from here
     const int code = begin_job(header, child, parent, job);
     fflush(nullptr);
     exit(code);
@@ -215,43 +197,37 @@ Child start(const JobHeader& header, const std::function<int(const JobHeader&)>&
 
 class OnHost {
  public:
-  OnHost(const JobHeader& header, Child child, Receiver& head, Sender& sender, const Descriptor& signals)
-      : child_(std::move(child)),
-        head_(head),
-        sender_(sender),
-        signals_(signals),
-        core_(header.shutdown_timeout, Clock::now()) {}
+  OnHost(Sender& sender, const Descriptor& signals, const Job& job)
+      : sender_(sender), signals_(signals), job_(job), core_(Clock::now()), branch_([this](auto kind, auto payload) {
+          sender_.send(kind, payload);
+        }) {}
 
   int run() {
-    take_frames();  // some may have come with the header
-    while (!code_) {
-      wait(core_.due());
+    while (!is_over()) {
+      wait(sooner(core_.due(), branch_.due()));
       carry_out(core_.tick(Clock::now()));
+      branch_.tick(Clock::now());
     }
-    send_rest();
     return *code_;
   }
 
  private:
   // The head's console may be slow, so there is no deadline as long as the head is there.
-  void send_rest() {
-    while (sender_.has_unsent()) {
-      const Clock::time_point silent_at = last_word_ + OnHostCore::kSilence;
-      if (!has_head_ || Clock::now() >= silent_at) return;
-      wait(silent_at);
-    }
-  }
+  bool is_over() const { return code_ && (!has_head_ || (!branch_.has_links() && !sender_.has_unsent())); }
 
   void wait(std::optional<Clock::time_point> until) {
-    const bool reads_job = !sender_.is_full();
-    pollfd events[] = {{has_head_ ? STDIN_FILENO : -1, POLLIN, 0},
-                       {signals_.get(), POLLIN, 0},
-                       {reads_job ? child_.out.read_end.get() : -1, POLLIN, 0},
-                       {reads_job ? child_.err.read_end.get() : -1, POLLIN, 0},
-                       {sender_.has_unsent() ? STDOUT_FILENO : -1, POLLOUT, 0}};
-    poll(events, 5, milliseconds_until(until));
-    if (events[2].revents != 0) pass_on(child_.out.read_end, FrameKind::Stdout);
-    if (events[3].revents != 0) pass_on(child_.err.read_end, FrameKind::Stderr);
+    const bool may_take = !sender_.is_full();
+    const bool reads_job = may_take && child_;
+    std::vector<pollfd> events = {{has_head_ ? STDIN_FILENO : -1, POLLIN, 0},
+                                  {signals_.get(), POLLIN, 0},
+                                  {reads_job ? child_->out.read_end.get() : -1, POLLIN, 0},
+                                  {reads_job ? child_->err.read_end.get() : -1, POLLIN, 0},
+                                  {sender_.has_unsent() ? STDOUT_FILENO : -1, POLLOUT, 0}};
+    branch_.watch(events, may_take);
+    poll(events.data(), events.size(), milliseconds_until(until));
+    if (events[2].revents != 0) pass_on(child_->out.read_end, FrameKind::Stdout);
+    if (events[3].revents != 0) pass_on(child_->err.read_end, FrameKind::Stderr);
+    branch_.handle(events);
     if (events[0].revents != 0) read_head();
     if (events[1].revents != 0) read_signals();
     sender_.flush();
@@ -266,10 +242,14 @@ class OnHost {
     return size > 0;
   }
 
+  // ---- What comes from the head ----
+
   void read_head() {
     const bool goes_on = head_.read_some();
     take_frames();
-    if (!goes_on) lose_head("the connection to the head has ended");
+    if (goes_on) return;
+    lose_head(child_ ? "the connection to the head has ended"
+                     : "its stdin ended before the header of a job (does the launch agent pass stdin on?)");
   }
 
   void take_frames() {
@@ -277,18 +257,40 @@ class OnHost {
       const auto next = head_.frames().next();
       if (std::holds_alternative<NeedMore>(next)) return;
       if (const auto* wrong = std::get_if<Malformed>(&next)) return lose_head("the head sends " + wrong->why);
-      const auto& frame = std::get<Frame>(next);
-      const auto now = Clock::now();
-      const auto signal = rendezvous::parse_number<int>(frame.payload);
-      last_word_ = now;
+      const std::string wrong = take(std::get<Frame>(next));
+      if (!wrong.empty()) return lose_head("the head sends " + wrong);
+    }
+  }
+
+  // Returns what is wrong with the frame.
+  std::string take(const Frame& frame) {
+    const auto now = Clock::now();
+    const auto signal = rendezvous::parse_number<int>(frame.payload);
+    core_.beat(now);
+    try {
       if (frame.kind == FrameKind::Beat) {
-        core_.beat(now);
-      } else if (frame.kind == FrameKind::Signal && signal && may_be_sent(*signal)) {
+        branch_.pass_on_beat();
+      } else if (frame.kind == FrameKind::Share && !child_) {
+        branch_.take_share(frame.payload);
+      } else if (frame.kind == FrameKind::Header && !child_) {
+        begin(job_header_from(frame.payload));
+      } else if (frame.kind == FrameKind::Signal && child_ && signal && may_be_sent(*signal)) {
+        branch_.pass_on_signal(*signal);
         carry_out(core_.signal(*signal, now));
       } else {
-        return lose_head("the head sends a frame that does not belong here");
+        return child_ ? "a frame that does not belong here" : "another frame before the job's header";
       }
+      return "";
+    } catch (const rendezvous::Error& error) {
+      if (error.code() != rendezvous::ErrorCode::Corrupt) throw;
+      return error.what();
     }
+  }
+
+  void begin(const JobHeader& header) {
+    branch_.take_header(header);
+    child_ = start(header, branch_, job_);
+    core_.job_begins(header.shutdown_timeout, Clock::now());
   }
 
   static bool may_be_sent(int signal) {
@@ -296,12 +298,9 @@ class OnHost {
     return std::find(std::begin(known), std::end(known), signal) != std::end(known);
   }
 
-  void lose_head(const std::string& how) {
-    if (!std::exchange(has_head_, false)) return;
-    carry_out(core_.lifeline_ended(how, Clock::now()));
-    sender_.flush();
-    sender_.give_up();
-  }
+  void lose_head(const std::string& how) { carry_out(core_.lifeline_ended(how, Clock::now())); }
+
+  // ---- What happens here ----
 
   void read_signals() {
     signalfd_siginfo info;
@@ -309,35 +308,52 @@ class OnHost {
       const int signal = static_cast<int>(info.ssi_signo);
       if (signal != SIGCHLD) carry_out(core_.signal(signal, Clock::now()));
     }
+    branch_.reap();
     int status = 0;
-    if (waitpid(child_.pid, &status, WNOHANG) != child_.pid) return;
-    while (child_.out.read_end && pass_on(child_.out.read_end, FrameKind::Stdout)) {
+    if (!child_ || code_ || waitpid(child_->pid, &status, WNOHANG) != child_->pid) return;
+    while (child_->out.read_end && pass_on(child_->out.read_end, FrameKind::Stdout)) {
     }
-    while (child_.err.read_end && pass_on(child_.err.read_end, FrameKind::Stderr)) {
+    while (child_->err.read_end && pass_on(child_->err.read_end, FrameKind::Stderr)) {
     }
     carry_out(core_.job_ended(WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status)));
   }
 
+  // ---- Actions ----
+
   void carry_out(const OnHostCore::Actions& actions) {
     for (const OnHostAction& action : actions) {
-      if (const auto* signal = std::get_if<SignalJob>(&action)) {
-        if (!signal->why.empty()) fprintf(stderr, "ddprun: %s\n", signal->why.c_str());
-        kill(child_.pid, signal->signal);
-      } else if (const auto* exit = std::get_if<ReportExit>(&action)) {
-        code_ = exit->code;
-        sender_.send(FrameKind::Exit, std::to_string(exit->code));
-        sender_.flush();
-      }
+      std::visit([this](const auto& a) { carry_out(a); }, action);
     }
   }
 
-  Child child_;
-  Receiver& head_;
+  void carry_out(const SignalJob& action) {
+    if (!action.why.empty()) fprintf(stderr, "ddprun: %s\n", action.why.c_str());
+    kill(child_->pid, action.signal);
+  }
+  void carry_out(const ReportExit& action) {
+    code_ = action.code;
+    sender_.send(FrameKind::Exit, std::to_string(action.code));
+    sender_.flush();
+  }
+  // The job must not wait for a head that is gone.
+  void carry_out(const CutBranch&) {
+    has_head_ = false;
+    branch_.cut();
+    sender_.flush();
+    sender_.give_up();
+  }
+  [[noreturn]] void carry_out(const GiveUp& action) {
+    throw rendezvous::Error(rendezvous::ErrorCode::PeerLost, action.why);
+  }
+
+  std::optional<Child> child_;  // once there is a job
+  Receiver head_;
   Sender& sender_;
   const Descriptor& signals_;
+  const Job& job_;
   OnHostCore core_;
+  Branch branch_;
   bool has_head_ = true;
-  Clock::time_point last_word_ = Clock::now();  // when the head's newest frame came
   std::optional<int> code_;
 };
 
@@ -351,13 +367,11 @@ int run_on_host(const std::function<int(const JobHeader&)>& job) {
   sigprocmask(SIG_BLOCK, &set, nullptr);
   const Descriptor signals(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
   Sender sender;
-  Receiver head;
   sender.greet();
   try {
     sender.send(FrameKind::Hello, to_text(own_hello()));
     sender.flush();
-    const JobHeader header = read_header(head);
-    return OnHost(header, start(header, job), head, sender, signals).run();
+    return OnHost(sender, signals, job).run();
   } catch (const std::exception& error) {
     fprintf(stderr, "ddprun: on a host: %s\n", error.what());
     sender.send(FrameKind::Failed, error.what());

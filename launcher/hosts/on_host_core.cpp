@@ -7,19 +7,31 @@
 
 namespace ddp::launcher {
 
-OnHostCore::Actions OnHostCore::signal(int number, Time now) {
-  if (is_over_) return {};
+void OnHostCore::job_begins(std::chrono::seconds shutdown_timeout, Time now) {
+  shutdown_timeout_ = shutdown_timeout;
   last_beat_ = now;
-  if (number != SIGUSR1 && number != SIGUSR2) was_stopped_ = true;
+}
+
+OnHostCore::Actions OnHostCore::signal(int number, Time now) {
+  last_beat_ = now;
+  if (is_over_) return {};
+  const bool ends_job = number != SIGUSR1 && number != SIGUSR2;
+  if (!shutdown_timeout_) {
+    return ends_job ? Actions{GiveUp{rendezvous::signal_name(number) + " before the header of a job"}} : Actions{};
+  }
+  if (ends_job) was_stopped_ = true;
   return {SignalJob{number, ""}};
 }
 
 OnHostCore::Actions OnHostCore::lifeline_ended(const std::string& how, Time now) {
-  if (is_over_ || kill_at_) return {};
-  kill_at_ = now + shutdown_timeout_ + kBeyondTimeout;
+  if (!has_lifeline_) return {};
+  has_lifeline_ = false;
+  if (!shutdown_timeout_) return {GiveUp{how}};
+  if (is_over_) return {CutBranch{}};
+  kill_at_ = now + *shutdown_timeout_ + kBeyondTimeout;
   // To a job that is stopping already, SIGTERM would mean that its workers are to be killed at once.
-  if (was_stopped_) return {};
-  return {SignalJob{SIGTERM, how + ": stopping this host's part of the job"}};
+  if (was_stopped_) return {CutBranch{}};
+  return {CutBranch{}, SignalJob{SIGTERM, how + ": stopping this host's part of the job"}};
 }
 
 OnHostCore::Actions OnHostCore::job_ended(int code) {
@@ -28,18 +40,19 @@ OnHostCore::Actions OnHostCore::job_ended(int code) {
 }
 
 OnHostCore::Actions OnHostCore::tick(Time now) {
-  if (is_over_) return {};
-  if (kill_at_ && now >= *kill_at_) {
+  if (!is_over_ && kill_at_ && now >= *kill_at_) {
     kill_at_ = now + kBeyondTimeout;
     return {SignalJob{SIGKILL, "the job still runs: killing it"}};
   }
-  if (kill_at_ || now < last_beat_ + kSilence) return {};
-  return lifeline_ended("no word from the head for " + rendezvous::to_string(kSilence), now);
+  const auto patience = shutdown_timeout_ ? kSilence : kHeaderWithin;
+  if (!has_lifeline_ || now < last_beat_ + patience) return {};
+  if (!shutdown_timeout_) return lifeline_ended("no header of a job within " + rendezvous::to_string(patience), now);
+  return lifeline_ended("no word from the head for " + rendezvous::to_string(patience), now);
 }
 
 std::optional<OnHostCore::Time> OnHostCore::due() const {
-  if (is_over_) return std::nullopt;
-  return kill_at_ ? *kill_at_ : last_beat_ + kSilence;
+  if (has_lifeline_) return last_beat_ + (shutdown_timeout_ ? kSilence : kHeaderWithin);
+  return is_over_ ? std::nullopt : kill_at_;
 }
 
 }  // namespace ddp::launcher

@@ -3,9 +3,12 @@
 // when it is killed and when the head loses its power, so that end of file, and silence, are the end of the job.
 //
 //     a signal of the head's                   to the job
-//     end of file, or no beat for 6 s          SIGTERM to the job, which gives its workers --shutdown-timeout
+//     end of file, or no beat for 6 s          SIGTERM to the job, which gives its workers --shutdown-timeout; the
+//                                              connections to hosts that were started from here end
 //     the job still runs 3 s after that        SIGKILL to the job
 //     the job has ended                        its exit code to the head
+//
+// Before the job's header comes there is no job, and the wait may be longer.
 //
 // It touches nothing: the time and an event go in, actions come out.
 #pragma once
@@ -25,18 +28,24 @@ struct SignalJob {
 struct ReportExit {
   int code;
 };
-using OnHostAction = std::variant<SignalJob, ReportExit>;
+struct CutBranch {};  // closes the stdin of the hosts that were started from here
+struct GiveUp {       // there is no job
+  std::string why;
+};
+using OnHostAction = std::variant<SignalJob, ReportExit, CutBranch, GiveUp>;
 
 class OnHostCore {
  public:
   using Time = std::chrono::steady_clock::time_point;
   using Actions = std::vector<OnHostAction>;
 
+  static constexpr std::chrono::seconds kHeaderWithin{120};  // after the head's last word
   static constexpr std::chrono::seconds kSilence{6};
   static constexpr std::chrono::seconds kBeyondTimeout{3};  // for what ddprun itself needs after --shutdown-timeout
 
-  OnHostCore(std::chrono::seconds shutdown_timeout, Time now) : shutdown_timeout_(shutdown_timeout), last_beat_(now) {}
+  explicit OnHostCore(Time now) : last_beat_(now) {}
 
+  void job_begins(std::chrono::seconds shutdown_timeout, Time now);
   void beat(Time now) { last_beat_ = now; }
   Actions signal(int number, Time now);
   Actions lifeline_ended(const std::string& how, Time now);
@@ -46,11 +55,12 @@ class OnHostCore {
   std::optional<Time> due() const;
 
  private:
-  std::chrono::seconds shutdown_timeout_;
+  std::optional<std::chrono::seconds> shutdown_timeout_;  // once there is a job
   Time last_beat_;
+  bool has_lifeline_ = true;
   std::optional<Time> kill_at_;  // once the lifeline has ended
   bool was_stopped_ = false;     // by a signal of the head's
-  bool is_over_ = false;
+  bool is_over_ = false;         // the job is
 };
 
 }  // namespace ddp::launcher

@@ -271,7 +271,7 @@ std::string CoordinatorCore::why_refused(const AgentState& state) const {
   if (theirs.restart_window != ours.restart_window) {
     return differ("--restart-window", to_string(theirs.restart_window), to_string(ours.restart_window));
   }
-  if (!state.epoch.empty() && state.epoch != config_.epoch) {
+  if (is_of_other_coordinator(state)) {
     return "the coordinator that this node served is gone, and another one has taken its place";
   }
   if (ours.node_ranks_given && (state.node_rank < 0 || state.node_rank >= ours.max_nodes)) {
@@ -293,11 +293,16 @@ std::string CoordinatorCore::why_refused(const AgentState& state) const {
   return "";
 }
 
+// Whether a node has served a coordinator that was here before.
+bool CoordinatorCore::is_of_other_coordinator(const AgentState& state) const {
+  return !state.epoch.empty() && state.epoch != config_.epoch;
+}
+
 void CoordinatorCore::refuse(AgentId agent, const AgentState& state, const std::string& address,
                              const std::string& reason) {
   actions_->push_back(RecordNode{RecordNode::What::Refused, state.host, address, reason});
   Directive exit = make(Directive::Kind::Exit, reason);
-  exit.exit_code = 1;
+  exit.exit_code = is_of_other_coordinator(state) ? kStartAgain : 1;
   exit.lost_after = config_.lost_after;
   actions_->push_back(SendDirective{agent, std::move(exit)});
 }
@@ -566,7 +571,7 @@ void CoordinatorCore::gather() {
 
 void CoordinatorCore::give_up_gathering() {
   Directive exit = make(Directive::Kind::Exit, "");
-  exit.exit_code = 1;
+  exit.exit_code = kStartAgain;
   const auto waited = std::chrono::duration_cast<milliseconds>(*gather_until_ - gathering_since_);
   if (job_.round == 0) {
     exit.reason =
@@ -834,7 +839,8 @@ void CoordinatorCore::after_stop() {
     }
   }
   if (cause) job_.cause = exit.cause = cause;
-  exit.exit_code = cause ? cause->status.shell_code() : 1;  // mutant: exit_code
+  const bool is_loss = stop_.trigger == Trigger::Loss && hang_of_round() == Hang::None;
+  exit.exit_code = cause ? cause->status.shell_code() : is_loss ? kStartAgain : 1;  // mutant: exit_code
   const bool spends = spends_restart();
   if (unkillable) {  // mutant: unkillable
     exit.reason += "; not restarted, since not all processes could be killed";

@@ -228,6 +228,7 @@ class CoordinatorCore {
 
   // Nodes come and go. Why a node is refused; empty: it is not.
   std::string why_refused(const AgentState& state) const;
+  bool is_of_other_coordinator(const AgentState& state) const;
   void refuse(AgentId agent, const AgentState& state, const std::string& address, const std::string& reason);
   void record(RecordNode::What what, const Node& node, const std::string& why = {});
   void welcome(const AgentReported& event);

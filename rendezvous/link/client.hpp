@@ -5,7 +5,7 @@
 //
 //     start ─▶ trying ──────────────▶ up ─┐ on_up
 //                ▲ └▶ on_unreachable      │ broken, or reconnect(): on_down
-//                └──── waiting ◀──────────┘ 50 ms, doubling to 1 s; 50 ms again once something was heard on a link
+//                └──── waiting ◀──────────┘ 50 ms, doubling to 500 ms; 50 ms again once something was heard on a link
 //     on_refused: other version or secret; the client has stopped, as after stop()
 //
 // One try is a lookup, and then a connection to each address in turn; each of the two parts takes at most
@@ -30,7 +30,7 @@ namespace ddp::rendezvous {
 struct LinkTiming {
   std::chrono::milliseconds try_limit{5000};
   std::chrono::milliseconds shortest_wait{50};
-  std::chrono::milliseconds longest_wait{1000};
+  std::chrono::milliseconds longest_wait{500};
 };
 
 // Where the coordinator may be: on one of these hosts, at one of these ports. If there are several, `job` says which

@@ -139,6 +139,10 @@ struct Assignment {
   bool operator==(const Assignment&) const = default;
 };
 
+// Exit code of a job that ended because a node was lost or did not come. Its program has not failed, so whatever
+// started the nodes may start them again (EX_TEMPFAIL of sysexits.h).
+inline constexpr int kStartAgain = 75;
+
 struct Directive {
   enum class Kind {
     Wait,  // nothing to do yet; `reason` says what the job waits for

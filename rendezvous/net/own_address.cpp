@@ -54,6 +54,17 @@ bool is_own(const addrinfo& address) {
   return is_loopback(text) || std::find(own.begin(), own.end(), text) != own.end();
 }
 
+using Addresses = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
+
+// Returns the addresses of a name or a number; nothing if there are none.
+Addresses resolve(const std::string& host) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  if (::getaddrinfo(host.c_str(), nullptr, &hints, &found) != 0) found = nullptr;
+  return {found, &::freeaddrinfo};
+}
+
 }  // namespace
 
 std::vector<std::string> own_addresses() {
@@ -88,16 +99,14 @@ std::string address_towards(const std::string& numeric) {
 }
 
 std::string own_address_of(const std::string& host) {
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* raw = nullptr;
-  if (::getaddrinfo(host.c_str(), nullptr, &hints, &raw) != 0) return "";
-  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> found(raw, &::freeaddrinfo);
-  for (const addrinfo* entry = raw; entry != nullptr; entry = entry->ai_next) {
+  const Addresses found = resolve(host);
+  for (const addrinfo* entry = found.get(); entry != nullptr; entry = entry->ai_next) {
     if (is_own(*entry)) return numeric_address(entry->ai_addr);
   }
   return "";
 }
+
+bool can_be_resolved(const std::string& host) { return resolve(host) != nullptr; }
 
 std::vector<std::string> addresses_for(const std::string& host, const std::string& local_address) {
   const std::vector<std::string> all = {"0.0.0.0", "::"};
@@ -108,12 +117,9 @@ std::vector<std::string> addresses_for(const std::string& host, const std::strin
   // Collect the addresses of both; each must be this machine's.
   for (const std::string& each : {host, local_address}) {
     if (each.empty()) continue;
-    addrinfo hints{};
-    hints.ai_socktype = SOCK_STREAM;
-    addrinfo* raw = nullptr;
-    if (::getaddrinfo(each.c_str(), nullptr, &hints, &raw) != 0) return all;
-    const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> found(raw, &::freeaddrinfo);
-    for (const addrinfo* entry = raw; entry != nullptr; entry = entry->ai_next) {
+    const Addresses found = resolve(each);
+    if (!found) return all;
+    for (const addrinfo* entry = found.get(); entry != nullptr; entry = entry->ai_next) {
       if (!is_own(*entry)) return all;
       add(numeric_address(entry->ai_addr));
     }

@@ -24,6 +24,9 @@ std::string own_address_of(const std::string& host);
 // may block.
 std::vector<std::string> addresses_for(const std::string& host, const std::string& local_address);
 
+// Returns whether a name leads to any address, or is a numeric one. Resolving may block.
+bool can_be_resolved(const std::string& host);
+
 // Returns whether an endpoint's host means this machine. It does if it is local_address (as the user gave it; may be
 // empty), "localhost", this machine's name, full or short, or a name or number of an address that can be bound here. A
 // name that cannot be resolved does not. Resolving may block, so call it before there is any event loop.

@@ -307,7 +307,7 @@ TEST_CASE("link attacks: a squatter on the job's port gets none of its nodes, an
              {"say=started"}),
       secret.options());
   CAPTURE(elastic.err);
-  CHECK(elastic.code == 1);
+  CHECK(elastic.code == 75);
   CHECK(count(elastic.err, "port " + std::to_string(port) + " of this machine is taken by pid ") == 1);
   CHECK(elastic.out.empty());
   const Result result = stopped(squatter);
@@ -329,7 +329,7 @@ TEST_CASE("link attacks: a port that another user has is refused, also without a
              {"say=started"}),
       without_secret());
   CAPTURE(elastic.err);
-  CHECK(elastic.code == 1);
+  CHECK(elastic.code == 75);
   CHECK(count(elastic.err, "is taken by pid " + std::to_string(squatter.pid()) + " (fake_peer) of uid 65534") == 1);
   CHECK(elastic.out.empty());
   squatter.signal(SIGKILL);

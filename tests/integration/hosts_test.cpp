@@ -6,7 +6,10 @@
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
+#include <cstdlib>
 #include <filesystem>
+#include <iostream>
+#include <sstream>
 
 #include "tests/integration/ddprun.hpp"
 #include "tests/support/hosts.hpp"
@@ -47,6 +50,36 @@ bool runs(const std::string& program) { return run({"sh", "-c", "command -v " + 
 
 // The launch agents of a head.
 std::vector<pid_t> agents_of(const Process& head) { return children_of(head.pid()); }
+
+// A list of hosts. Of 40, the head starts h0, h1, h3, ... h13 and the 25 from h15 on; h1 starts h2, h3 starts h4, ...
+std::string many_hosts(int hosts, const std::map<int, std::string>& names = {}) {
+  std::string list;
+  for (int i = 0; i < hosts; ++i) {
+    const auto name = names.find(i);
+    list += (i == 0 ? "" : ",") + (name == names.end() ? "h" + std::to_string(i) : name->second) + ":1";
+  }
+  return list;
+}
+
+// Returns when the coordinator began the round, as its event log says.
+std::chrono::milliseconds round_began(const std::string& events) {
+  std::istringstream records(read_file(events));
+  for (std::string record; std::getline(records, record);) {
+    const auto time = record.find("\"timestamp\": ");
+    if (record.find("RENDEZVOUS") == std::string::npos || time == std::string::npos) continue;
+    return std::chrono::milliseconds(std::stoll(record.substr(time + 13)));
+  }
+  return {};
+}
+
+// Returns the launch agent of a host, wherever it was started; 0 if there is none.
+pid_t agent_of_host(const Process& head, const std::string& host) {
+  for (const pid_t pid : head.left_over()) {
+    const std::string words = read_file("/proc/" + std::to_string(pid) + "/cmdline");
+    if (words.find(std::string(FAKE_SSH) + '\0' + host + '\0') != std::string::npos) return pid;
+  }
+  return 0;
+}
 
 }  // namespace
 
@@ -229,6 +262,111 @@ TEST_CASE("hosts: a contradiction is refused with the line to change", "[launche
   const Result missing = run(ddprun({"--hosts=a", "--launch-agent=no_such_agent"}, {}));
   CHECK(missing.code == 127);
   CHECK_THAT(missing.err, Contains("no_such_agent: not found"));
+}
+
+TEST_CASE("hosts: above 33 hosts some start the others, and all is as with few", "[launcher][integration]") {
+  // DDPRUN_HOSTS=1000 makes it a measurement (scripts/stress/many_hosts), of the ddprun in DDPRUN_HOSTS_PROGRAM.
+  const char* const number = getenv("DDPRUN_HOSTS");
+  const char* const program = getenv("DDPRUN_HOSTS_PROGRAM");
+  const int hosts = number ? std::stoi(number) : 40;
+  const HostsJob job;
+  const TemporaryFolder folder;
+  Process::Options options = job.options();
+  if (number) options.deadline = std::chrono::seconds(600);
+  const auto command = [&](const Words& more, const Words& verbs) {
+    Words words = ddprun(Words{"--launch-agent=sh -c 'eval \"$2\"' sh"} + more, verbs);  // it costs little
+    if (program) words[0] = program;
+    return words;
+  };
+  if (program) CHECK(run(command({"--hosts=a"}, {"exit=0"}), options).code == 0);  // which puts it there
+  const Words more = {"--hosts=" + many_hosts(hosts), "--event-log-file=" + (folder / "events")};
+  const auto began = std::chrono::system_clock::now();
+  Process head(command(more, {"meet", "note=USR2", "ready", "until=USR2", "2:exit=7", "wait"}), options);
+  head.wait_for("ready", hosts);
+  CHECK(agents_of(head).size() == 33);
+  if (number) {
+    const auto since = [began](std::chrono::milliseconds time) {
+      return std::to_string((time - std::chrono::ceil<std::chrono::milliseconds>(began.time_since_epoch())).count());
+    };
+    const auto now = std::chrono::system_clock::now().time_since_epoch();
+    std::cout << hosts << " hosts: all are in the round after " << since(round_began(folder / "events"))
+              << " ms, all workers have met and run after "
+              << since(std::chrono::duration_cast<std::chrono::milliseconds>(now)) << " ms, the head has "
+              << agents_of(head).size() << " connections\n";
+  }
+  head.signal(SIGUSR2);
+  const Result result = head.wait();
+  CAPTURE(result.out, result.err);
+  CHECK(result.code == 7);
+  CHECK(count(result.out, "met " + std::to_string(hosts) + "\n") == hosts);
+  CHECK(count(result.out, "h2: met ") == 1);
+  CHECK(count(result.out, "got SIGUSR2") == hosts);
+  CHECK(count(result.err, "first failure: rank 2 ") == 1);
+  CHECK(head.all_gone());
+}
+
+TEST_CASE("hosts: with kill -9 of a branch or the head of many hosts, nothing is left", "[launcher][integration]") {
+  const HostsJob job;
+  SECTION("kill -9 of a branch, which is named") {
+    Process head(HostsJob::command(many_hosts(40), {}, {"ready", "wait"}), job.options());
+    head.wait_for("ready", 40);
+    kill(agent_of_host(head, "h3"), SIGKILL);
+    const Result result = head.wait();
+    CAPTURE(result.err);
+    CHECK(result.code != 0);
+    CHECK_THAT(result.err, Contains("host h3 is lost: " FAKE_SSH " was killed by SIGKILL; with it 1 host behind it"));
+    CHECK_THAT(result.err, !Contains("host h4 is lost"));
+    CHECK(head.all_gone());
+  }
+  SECTION("kill -9 of the head") {
+    Process head(HostsJob::command(many_hosts(40), {}, {"ready", "wait"}), job.options());
+    head.wait_for("ready", 40);
+    head.signal(SIGKILL);
+    CHECK(head.all_gone());
+  }
+}
+
+TEST_CASE("hosts: a branch that dies before the job begins is named, and its hosts are taken over",
+          "[launcher][integration]") {
+  const HostsJob job;
+  const TemporaryFolder folder;
+  // h6 waits; h7 starts a host that cannot be reached from there.
+  Process head(HostsJob::command(many_hosts(40, {{6, "slow"}, {8, "far"}}), {}, {"meet"}),
+               job.options({{"FAKE_SSH_GATE", folder / "gate"}}));
+  pid_t behind = 0;
+  wait_until([&] { return (behind = agent_of_host(head, "h4")) != 0; });
+  kill(agent_of_host(head, "h3"), SIGKILL);
+  head.wait_for("starting ddprun on host h3 again: " FAKE_SSH " was killed by SIGKILL");
+  wait_until([&] {  // by the head itself, since h3 starts none any more
+    const pid_t now = agent_of_host(head, "h4");
+    return now != 0 && now != behind;
+  });
+  head.wait_for("host h7 cannot start ddprun on host far, which is tried from here: " FAKE_SSH
+                " ended with exit code 255: "
+                "me@far: Permission denied (publickey).");
+  write_file(folder / "gate", "");
+  const Result result = head.wait();
+  CAPTURE(result.out, result.err);
+  CHECK(result.code == 0);
+  CHECK(count(result.out, "met 40\n") == 40);
+  CHECK(count(result.out, "h4: met 40\n") == 1);
+  CHECK(count(result.out, "far: met 40\n") == 1);
+  CHECK(head.all_gone());
+}
+
+TEST_CASE("hosts: a host behind another that nobody can reach is named, and no worker starts",
+          "[launcher][integration]") {
+  const HostsJob job;
+  Process head(HostsJob::command(many_hosts(40, {{4, "dead"}}), {}, {"say=started"}), job.options());
+  const Result result = head.wait();
+  CAPTURE(result.out, result.err);
+  CHECK(result.code == 1);
+  CHECK_THAT(result.err,
+             Contains("host dead cannot take part: " FAKE_SSH " ended with exit code 255: ssh: connect to host "
+                      "dead port 22: No route to host; nothing was started"));
+  CHECK(count(result.err, "cannot take part") == 1);
+  CHECK_THAT(result.out, !Contains("started"));
+  CHECK(head.all_gone());
 }
 
 TEST_CASE("hosts: with a real sshd on each of three hosts", "[launcher][integration]") {

@@ -127,7 +127,7 @@ void World::answer_as_other_coordinator(LinkId link, const AgentState& state) {
   exit.epoch = "another epoch";
   if (!state.epoch.empty()) {
     exit.kind = Directive::Kind::Exit;
-    exit.exit_code = 1;
+    exit.exit_code = kStartAgain;
     exit.reason = "the coordinator that this node served is gone, and another one has taken its place";
   }
   if (!state.epoch.empty()) coverage_.reached(Branch::OtherEpochRefused);

@@ -52,6 +52,7 @@ inline constexpr std::array kExitCodes = {
     Entry{"0", "every worker exited with 0"},
     Entry{"1", "ddprun itself failed"},
     Entry{"2", "wrong usage; nothing was started"},
+    Entry{"75", "a node was lost or did not come, and the job could not go on without it: start it again"},
     Entry{"126, 127", "the program cannot be executed, or was not found; nothing was started"},
     Entry{"128+n", "the first worker to fail was killed by signal n, or ddprun was stopped by signal n (130: Ctrl-C)"},
     Entry{"other", "the exit code of the worker that failed first"},

@@ -250,7 +250,7 @@ TEST_CASE("nodes: a lost node that may not be replaced, or is not in time, ends 
     for (const int host : {0, 1}) {
       const Result result = job.on(host).wait();
       CAPTURE(host, result.out, result.err);
-      CHECK(result.code == 1);
+      CHECK(result.code == 75);
       const std::string own =
           from(result.err, " stopped: node node2 (10.7.0.3) left the job: its agent was killed by SIGKILL");
       CHECK(!own.empty());
@@ -279,7 +279,7 @@ TEST_CASE("nodes: when the coordinator's node dies the others kill their workers
     for (const int host : {1, 2}) {
       const Result result = job.on(host).wait();
       CAPTURE(host, result.out, result.err);
-      CHECK(result.code == 1);
+      CHECK(result.code == 75);
       CHECK(count(result.err, "killing the workers of this node: it had lost the coordinator") == 1);
       CHECK(count(result.err, " stopped: the coordinator at node0:29500 is gone: no word from it for 3 s") == 1);
     }
@@ -351,7 +351,7 @@ TEST_CASE("nodes: a node that cannot send, cannot receive, or both, has killed i
   for (const int host : {1, 2, 3}) {
     const Result result = job.on(host).wait();
     CAPTURE(host, result.out, result.err);
-    CHECK(result.code == 1);
+    CHECK(result.code == 75);
     CHECK(count(result.err, "killing the workers of this node: it had lost the coordinator") == 1);
     CHECK(count(result.out, "ready") == 1);
   }

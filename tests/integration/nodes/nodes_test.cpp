@@ -81,14 +81,14 @@ TEST_CASE("nodes: when the join deadline passes, each host says what it missed",
   NodesJob no_coordinator(hosts, static_job(2) + short_wait, {"say=started"});
   const Result alone = no_coordinator.start_ranked(1).wait();
   CAPTURE(alone.err);
-  CHECK(alone.code == 1);
+  CHECK(alone.code == 75);
   CHECK(count(alone.err, "no coordinator at node0:29500 within 1 s (--rdzv-conf join_timeout): ") == 1);
   CHECK(count(alone.err, "connection refused") == 1);
 
   NodesJob no_name(hosts, {"--nnodes=2", "--node_rank=1", "--master_addr=nosuch"}, {"say=started"});
   const Result lost = no_name.start(1, short_wait).wait();
   CAPTURE(lost.err);
-  CHECK(lost.code == 1);
+  CHECK(lost.code == 75);
   CHECK(count(lost.err, "no coordinator at nosuch:29500 within 1 s") == 1);
   CHECK(count(lost.err, "its name cannot be resolved") == 1);
 
@@ -98,7 +98,7 @@ TEST_CASE("nodes: when the join deadline passes, each host says what it missed",
   for (const int host : {0, 1}) {
     const Result result = one_missing.on(host).wait();
     CAPTURE(host, result.out, result.err);
-    CHECK(result.code == 1);
+    CHECK(result.code == 75);
     CHECK(count(result.err, "not all nodes came within 1 s (--rdzv-conf join_timeout): 2 of 3 there") == 1);
     CHECK(count(result.err, "; missing: node rank 2") == 1);
     CHECK(result.out.empty());
@@ -107,7 +107,7 @@ TEST_CASE("nodes: when the join deadline passes, each host says what it missed",
   NodesJob too_few(hosts, c10d_job("2:3", "join_timeout=1"), {"say=started"});
   const Result result = too_few.start(0).wait();
   CAPTURE(result.err);
-  CHECK(result.code == 1);
+  CHECK(result.code == 75);
   CHECK(count(result.err, "1 of at least 2 there (node0)") == 1);
   CHECK(hosts.all_gone());
 }
@@ -141,7 +141,7 @@ TEST_CASE("nodes: a second host with --node-rank 0 learns that the others look e
   NodesJob job(hosts, static_job(2) + Words{"--rdzv-conf=join_timeout=1"}, {"meet"});
   const Result result = job.start(1, {"--node_rank=0"}).wait();
   CAPTURE(result.err);
-  CHECK(result.code == 1);
+  CHECK(result.code == 75);
   CHECK(count(result.err, "--master-addr node0 is not an address of this machine") == 1);
   CHECK(hosts.all_gone());
 }
@@ -173,7 +173,7 @@ TEST_CASE("nodes: an agent that looks for the coordinator at a wrong port report
   for (std::size_t i = 0; i < cases.size(); ++i) {
     const Result result = lost[i]->wait();
     CAPTURE(cases[i].port, result.err);
-    CHECK(result.code == 1);
+    CHECK(result.code == (cases[i].port == 29502 ? 1 : 75));
     CHECK(count(result.err, cases[i].said) >= 1);
     CHECK(count(result.err, "within 2 s (--rdzv-conf join_timeout)") == (cases[i].port == 29502 ? 0 : 1));
   }
@@ -385,7 +385,7 @@ TEST_CASE("nodes: if another process has the coordinator's port, its host says s
       0,
       ddprun({"--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=node0:29500", "--rdzv-conf=join_timeout=1"}, {})));
   CAPTURE(elastic.err);
-  CHECK(elastic.code == 1);
+  CHECK(elastic.code == 75);
   CHECK(count(elastic.err, "what answers there is not a ddprun coordinator (first bytes: \"220 mail.example\"") == 1);
 }
 
@@ -476,7 +476,7 @@ TEST_CASE("nodes: all workers get the address given by --local-addr, and is_host
   NodesJob nobody(hosts, c10d_job("2", "join_timeout=1,is_host=false"), {"say=started"});
   const Result result = nobody.start(0).wait();
   CAPTURE(result.err);
-  CHECK(result.code == 1);
+  CHECK(result.code == 75);
   CHECK(count(result.err, "no coordinator at node0:29400 within 1 s") == 1);
   CHECK(hosts.all_gone());
 }

@@ -147,7 +147,7 @@ TEST_CASE("shrink: below the minimum the job ends after join_timeout if no node 
   job.node(0).wait_for("waiting for nodes: 1 of at least 2 there");
   const Result result = job.node(0).wait();
   CAPTURE(result.out, result.err);
-  CHECK(result.code == 1);
+  CHECK(result.code == 75);
   CHECK_THAT(result.err, Contains("node node1 (10.7.0.2) left the job") || Contains("lost node node1 (10.7.0.2)"));
   CHECK_THAT(result.err, Contains("nobody took its place within 4 s"));
   CHECK(hosts.all_gone());

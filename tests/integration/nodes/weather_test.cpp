@@ -84,7 +84,7 @@ TEST_CASE("nodes: a node whose large frames are dropped is lost, not waited for"
     const Result result = job.on(host).wait();
     const std::string own = result.err.substr(result.err.find("ddprun:"));
     CAPTURE(host, own);
-    CHECK(result.code == 1);
+    CHECK(result.code == 75);
     CHECK(count(own, host == 0 ? "node node1 (10.7.0.2) was lost: no word from it for 3 s"
                                : "before that, rank 1 on node node1 exited with code 3") >= 1);
   }
@@ -121,7 +121,7 @@ TEST_CASE("nodes: a name server that does not answer holds up neither a stop nor
   CHECK(stopped.wait().code == 128 + SIGTERM);
   const Result result = late.wait();
   CAPTURE(result.err);
-  CHECK(result.code == 1);
+  CHECK(result.code == 75);
   CHECK(count(result.err, "no coordinator at coordinator.example:29500 within 2 s") == 1);
   CHECK(Clock::now() - start < 20s);  // not the resolver's 150 s
   CHECK(hosts.processes(1).empty());
@@ -163,7 +163,7 @@ TEST_CASE("nodes: a restarted coordinator belongs to another job, and nodes of t
   job.start(0);
   const Result served = job.on(1).wait();
   CAPTURE(served.err);
-  CHECK(served.code == 1);
+  CHECK(served.code == 75);
   CHECK(count(served.err, "another coordinator answers at node0:29400") == 1);
   job.start(1);
   for (const int host : {0, 1}) job.on(host).wait_for("ready");

@@ -583,7 +583,7 @@ TEST_CASE("agent: a silent link is replaced after 5 s, its workers are killed af
   agent.die();
   agent.tick_after(seconds(5));
   REQUIRE(agent.find<Leave>());
-  CHECK(agent.find<Leave>()->exit_code == 1);
+  CHECK(agent.find<Leave>()->exit_code == 75);
   CHECK(agent.find<Leave>()->directive.reason == "the coordinator at 10.0.0.1:29500 is gone: no word from it for 15 s");
 }
 
@@ -644,7 +644,7 @@ TEST_CASE("agent: a coordinator of another epoch is not the one it serves", "[la
   agent.step(DirectiveArrived{stranger});
   CHECK(agent.find<SignalWorkers>());
   agent.die();
-  CHECK(agent.find<Leave>()->exit_code == 1);
+  CHECK(agent.find<Leave>()->exit_code == 75);
 }
 
 TEST_CASE("agent: workers killed by a stop that another node caused are not a cause", "[launcher][unit]") {

@@ -64,7 +64,7 @@ TEST_CASE("coordinator: nodes that wait learn every 5 s which nodes are missing"
   job.pass(milliseconds(500));
   CHECK_FALSE(job.told("b").reason.empty());
   job.pass(seconds(60));
-  CHECK(job.leaves("b", 1));
+  CHECK(job.leaves("b", 75));
   CHECK(job.told("b").reason ==
         "not all nodes came within 60 s (--rdzv-conf join_timeout): 2 of 3 there (a (10.0.0.a), b (10.0.0.b)); "
         "missing: node rank 1");
@@ -204,7 +204,7 @@ TEST_CASE("coordinator: below min nodes a job with restarts waits for a replacem
     job.start();
     job.gone("b");
     job.stopped();
-    CHECK(job.leaves("a", 1) == (restarts == 0));
+    CHECK(job.leaves("a", 75) == (restarts == 0));
     if (restarts == 0) continue;
     job.join("c");
     job.start();
@@ -229,7 +229,7 @@ TEST_CASE("coordinator: a job of a fixed size spends a restart on a replacement,
   CHECK(job.told("c").assignment.restart_count == 1);
   job.gone("c");
   job.stopped();
-  CHECK(job.leaves("a", 1));  // the budget is used up
+  CHECK(job.leaves("a", 75));  // the budget is used up
 
   Job alone(fixed(2, 1));
   alone.join("a");
@@ -547,7 +547,7 @@ TEST_CASE("coordinator: workers that stay wait for the replacement of a lost nod
     CHECK_FALSE(job.told("a").survivors_stay);
     CHECK_FALSE(job.core.over());
     job.stopped();
-    CHECK(job.leaves("a", 1));
+    CHECK(job.leaves("a", 75));
   }
 }
 
@@ -582,6 +582,21 @@ TEST_CASE("coordinator: a node that was lost with workers that wait is told to k
   job.nodes["b"] = lost;
   job.report("b");
   CHECK(job.told("b").stop_signal == SIGKILL);
+}
+
+TEST_CASE("coordinator: a node that has served a coordinator before this one is to be started again",
+          "[rendezvous][unit]") {
+  Job job(with_ranks(2));
+  job.join("a", 0);
+  Job::Node& served = job.nodes["b"];
+  served.link = ++job.links;
+  served.state.job = with_ranks(2);
+  served.state.incarnation = served.state.host = "b";
+  served.state.node_rank = 1;
+  served.state.epoch = "of another one";
+  job.report("b");
+  CHECK(job.leaves("b", 75));
+  CHECK(job.told("b").reason == "the coordinator that this node served is gone, and another one has taken its place");
 }
 
 TEST_CASE("coordinator: all nodes are to be given the same --on-failure", "[rendezvous][unit]") {

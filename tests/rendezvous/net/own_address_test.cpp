@@ -66,6 +66,8 @@ TEST_CASE("addresses: a host is this machine by name, by address, or because the
   CHECK_FALSE(is_own_host("192.0.2.1", "192.0.2.2"));
   CHECK_FALSE(is_own_host("", ""));
   CHECK_FALSE(is_own_host("not a name", ""));
+  CHECK_FALSE(can_be_resolved("not a name"));
+  for (const char* host : {"localhost", "192.0.2.1", "2001:db8::1"}) CHECK(can_be_resolved(host));
 }
 
 TEST_CASE("listening: the addresses that a host means, and all where that cannot be known",

@@ -14,6 +14,7 @@ using rendezvous::Assignment;
 using rendezvous::Directive;
 using rendezvous::kCauseWindow;
 using rendezvous::kReconnectWindow;
+using rendezvous::kStartAgain;
 
 namespace {
 
@@ -38,6 +39,7 @@ void Invariants::on_heard(const Process& from, LinkId link, const rendezvous::Ag
                         scene_.now >= found(heard_, from.index).value_or(scene_.now) + scene_.plan.lost_after;
   if (scene_.coordinator->core.over() && too_late) perhaps_lost_.insert(from.index);
   if (!state.stopped_because.empty()) {
+    perhaps_faulty_.insert(from.config.host);
     const bool is_new_link = found(reported_, from.index) != link;
     const bool was_silent = scene_.now - found(heard_, from.index).value_or(scene_.now) >= scene_.plan.lost_after / 3;
     lost_noticed_.emplace(from.index, is_new_link || was_silent ? silent_since(from.index) : scene_.now);
@@ -310,14 +312,13 @@ void Invariants::check_room(const Members& members) const {
   }
 }
 
-// Notes the nodes that had no place when the newest round was opened. One of which the coordinator counts more failures
-// than were heard of does not count.
+// Notes the nodes that had no place when the newest round was opened. One of which the coordinator may count more
+// failures than were heard of does not count.
 void Invariants::note_waiting() {
   waited_.clear();
   const rendezvous::CoordinatorCore& core = scene_.coordinator->core;
   for (const auto& [incarnation, node] : core.roster().nodes()) {
-    const bool is_known_faulty = has(node.directive.reason, "--exclude-after");
-    if (core.roster().is_spare(node) && !is_known_faulty) waited_.insert(node.state.host);
+    if (core.roster().is_spare(node) && !perhaps_faulty_.contains(node.state.host)) waited_.insert(node.state.host);
   }
 }
 
@@ -410,6 +411,8 @@ void Invariants::check_exit(const Process& to, const Directive& exit) {
     coverage_.reached(Branch::HangEnds);
     promise(Promise::BudgetIsKept, exit.exit_code == 1, exit.reason);
   }
+  const bool are_nodes_missing = has(exit.reason, "not all nodes came") || has(exit.reason, "nobody took its place");
+  promise(Promise::CauseGivesCode, !are_nodes_missing || exit.exit_code == kStartAgain, exit.reason);
   if (!exit.cause) return;
   check_cause(*exit.cause);
   promise(Promise::CauseGivesCode, exit.exit_code == exit.cause->status.shell_code(), exit.reason);
@@ -460,6 +463,7 @@ void Invariants::on_said(const std::string& text) {
   const Process* process = process_on(text.substr(5, text.find(" (") - 5));
   if (!process) return;  // it is the coordinator's own
   if (is_lost) check_lost(*process, has(text, "its link broke"));
+  perhaps_faulty_.insert(process->config.host);
   lost_at_[process->index] = scene_.now;
   lost_noticed_[process->index] = is_lost ? silent_since(process->index) : scene_.now;
   known_.erase(process->index);

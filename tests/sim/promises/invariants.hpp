@@ -197,6 +197,7 @@ class Invariants {
   int round_seen_ = 0;
   std::set<std::string> waited_;                  // hosts without a place when that round was opened
   std::map<std::string, int> first_causes_;       // by host
+  std::set<std::string> perhaps_faulty_;          // hosts that were lost, or have stopped their workers
   std::set<int> known_;                           // processes that the coordinator counts as nodes
   std::map<int, Time> heard_;                     // by process: when the coordinator last handled a message of it
   std::optional<Time> first_heard_;               // when the first message of any agent was handled

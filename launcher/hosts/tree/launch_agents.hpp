@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The launch agents that this process has started, one for each host that it reaches by itself, and their links. It
+// starts, reads, writes and reaps; who has it decides what follows (head.cpp, branch.cpp).
+//
+// One thread. The launch agents lead sessions of their own, so that Ctrl-C does not reach them, and die with this
+// process.
+#pragma once
+
+#include <poll.h>
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launcher/hosts/link.hpp"
+#include "launcher/hosts/tree/share.hpp"
+#include "launcher/process/limits.hpp"
+
+namespace ddp::launcher {
+
+class LaunchAgents {
+ public:
+  struct Settings {
+    std::vector<std::string> words;            // the launch agent's
+    std::vector<std::string> environment;      // "NAME=value"
+    std::optional<Limits> limits = {};         // none: this process's
+    std::optional<std::string> own_name = {};  // a host of this name needs no launch agent; none: each does
+  };
+  struct Events {
+    std::function<void(std::size_t host)> progressed;  // it has greeted, or takes more of the program
+    std::function<void(std::size_t host, const Frame&)> frame;
+    std::function<void(std::size_t host, const std::string& why)> refused;  // it cannot go on; its link is cut then
+    std::function<void(std::size_t host, const std::string& how)> ended;
+  };
+
+  LaunchAgents(Settings settings, Events events);
+  ~LaunchAgents();  // kills what is left
+  LaunchAgents(const LaunchAgents&) = delete;
+  LaunchAgents& operator=(const LaunchAgents&) = delete;
+
+  // Throws ProgramError or rendezvous::Error; then none of them is started.
+  void start(const std::vector<RankedHost>& hosts);
+
+  bool is_empty() const { return links_.empty(); }
+  // Drops the frame if the host has no link or has not greeted.
+  void send(std::size_t host, FrameKind kind, std::string_view payload);
+  void beat();
+  void cut(std::size_t host);
+  void cut_all();
+  void kill(std::size_t host) const;
+  void kill_all() const;
+
+  // For poll(): what to wait for, and what then is to be done with it. Nothing of the hosts' output is read unless it
+  // may be taken.
+  void watch(std::vector<pollfd>& events, bool may_take) const;
+  void handle(const std::vector<pollfd>& events);
+  // Takes the launch agents that have ended.
+  void reap();
+
+  // In a child: closes what it has inherited.
+  void forget() { links_.clear(); }
+
+ private:
+  Link::Events events_of(std::size_t host);
+  WorkerCommand command_of(const Host& host) const;
+
+  const Settings settings_;
+  const Events events_;
+  const std::string line_;
+  std::map<std::size_t, Link> links_;
+};
+
+std::vector<std::string> own_environment();
+
+}  // namespace ddp::launcher
