@@ -21,6 +21,7 @@ add_library(ddprun_control STATIC
   etcd/lease_core.cpp
   etcd/messages.cpp
   etcd/request_course.cpp
+  etcd/revoke.cpp
   etcd/tls_library.cpp
   etcd/tls_session.cpp
   link/accept.cpp

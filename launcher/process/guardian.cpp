@@ -181,11 +181,12 @@ void fence(const Watch& watch) {
 
 // Waits until a signal is pending, the deadman has expired, or the starter has ended.
 void wait_for_event(const Descriptor& signals, const Watch& watch) {
+  const int siblings_wait = watch.siblings ? watch.siblings->try_again() : -1;
   pollfd events[] = {{signals.get(), POLLIN, 0},
                      {watch.deadman ? watch.deadman->fd() : -1, POLLIN, 0},
                      {watch.starter.pidfd.get(), POLLIN, 0},
                      {watch.siblings ? watch.siblings->fd() : -1, POLLIN, 0}};
-  poll(events, 4, watch.starter.look_every_ms());
+  poll(events, 4, siblings_wait >= 0 ? siblings_wait : watch.starter.look_every_ms());
 }
 
 // Ends the job as a SIGTERM does, if nobody is left who could.

@@ -40,6 +40,7 @@ class EtcdJournal::Driver : public std::enable_shared_from_this<EtcdJournal::Dri
 
   bool may_tell() const { return !is_stopped_ && core_.is_sure(BootClock::now()); }
   LeaseConfig::Inheritance inheritance() const { return {lease_, core_.epoch()}; }
+  void set_head_start(std::chrono::milliseconds head_start) { core_.set_head_start(head_start); }
 
   void release(std::function<void(bool)> on_released) {
     on_released_ = std::move(on_released);
@@ -142,6 +143,7 @@ void EtcdJournal::claim(Callbacks callbacks) { driver_->claim(std::move(callback
 void EtcdJournal::write(std::uint64_t number, std::string content) { driver_->write(number, std::move(content)); }
 bool EtcdJournal::may_tell() const { return driver_->may_tell(); }
 LeaseConfig::Inheritance EtcdJournal::inheritance() const { return driver_->inheritance(); }
+void EtcdJournal::set_head_start(std::chrono::milliseconds head_start) { driver_->set_head_start(head_start); }
 void EtcdJournal::release(std::function<void(bool)> on_released) { driver_->release(std::move(on_released)); }
 
 }  // namespace ddp::rendezvous

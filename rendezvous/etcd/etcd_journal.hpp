@@ -37,6 +37,8 @@ class EtcdJournal : public Journal {
   // Returns whether the caller may tell anybody anything at this moment: also false if the process was stopped, and has
   // only just come back. Ask it before each word to an agent, the answer to a heartbeat included.
   bool may_tell() const;
+  // As LeaseConfig's, from the next end of a holder on.
+  void set_head_start(std::chrono::milliseconds head_start);
   // Returns what another process of this machine can inherit; lease 0 before the claim.
   LeaseConfig::Inheritance inheritance() const;
 

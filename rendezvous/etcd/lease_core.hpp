@@ -126,6 +126,9 @@ class LeaseCore {
  public:
   explicit LeaseCore(LeaseConfig config);
 
+  // Counts from the next end of a holder on.
+  void set_head_start(std::chrono::milliseconds head_start) { config_.head_start = head_start; }
+
   void step(LeaseTime now, const LeaseEvent& event, std::vector<LeaseAction>& actions);
   std::optional<LeaseTime> wake_at() const;
 
@@ -201,7 +204,7 @@ class LeaseCore {
   Transaction write_transaction() const;
   Transaction erase_transaction() const;
 
-  const LeaseConfig config_;
+  LeaseConfig config_;
   const std::string holder_key_, record_key_, holder_value_;
   Phase phase_ = Phase::Acquiring;
   Lane leases_, keys_;

@@ -180,6 +180,7 @@ TEST_CASE("nodes: impossible combinations are usage errors", "[ddprun][unit]") {
   CHECK_THROWS_AS(resolve({.nnodes = "2", .standalone = true}), UsageError);
   CHECK_THROWS_AS(resolve({.nnodes = "2", .master_port = 0}), UsageError);
   CHECK_THROWS_AS(resolve({.nnodes = "2", .rdzv_backend = "etcd"}), UsageError);
+  CHECK_THROWS_AS(resolve({.nnodes = "2", .rdzv_backend = "etcd-v3"}), UsageError);
   for (const char* endpoint : {"fd00::1:80", "two words", "http://node0:29400", ":29400", "node0:"}) {
     CAPTURE(endpoint);
     CHECK_THROWS_AS(resolve({.nnodes = "2", .rdzv_backend = "c10d", .rdzv_endpoint = endpoint}), UsageError);
