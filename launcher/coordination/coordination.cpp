@@ -58,7 +58,10 @@ Coordination::Coordination(const LaunchConfig& config, const std::string& incarn
       config.meeting_file.empty() ? rendezvous::endpoint(config.master_addr, config.master_port) : config.meeting_file;
   if (!config.next_ports.empty()) where_ += " (or " + std::to_string(config.next_ports.size()) + " other ports)";
   if (config.job.max_nodes == 1) where_.clear();
-  if (config.etcd) return meet_in_etcd();
+  if (config.etcd) {
+    meet_in_etcd();
+    return;
+  }
   if (parts_ && parts_->are_here()) {  // the agent before this one had them started
     coordinates_beside_ = true;
     addresses_ = parts_->plan().addresses;

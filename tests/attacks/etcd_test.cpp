@@ -13,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "rendezvous/etcd/base64.hpp"
 #include "rendezvous/etcd/client.hpp"
 #include "rendezvous/etcd/etcd_journal.hpp"
 #include "rendezvous/net/asio.hpp"
@@ -235,4 +236,35 @@ TEST_CASE("etcd: what is sent to it holds no secret of the job", "[attacks][inte
   }
   // The id, who holds it and where, and nothing of the environment.
   CHECK_THAT(sent, Contains("POST /v3/lease/grant") && Contains("POST /v3/kv/txn") && !Contains("Authorization"));
+}
+
+TEST_CASE("etcd: a key that says falsely which node coordinates leads nowhere, and nothing of it is shown",
+          "[attacks][integration]") {
+  // Something else listens where it leads, and says nothing.
+  const Listeners silent = listen_on({"127.0.0.1"}, 0);
+  const std::string true_form = "node n\nhost liar\naddress 127.0.0.1\nport " + std::to_string(silent.port) + "\n";
+  for (const std::string& note : {true_form, std::string("node n\nhost \x1b[2J\naddress 127.0.0.1\nport 1\n"),
+                                  std::string("10.0.0.1:4711"), std::string(1 << 20, 'x')}) {
+    CAPTURE(note.substr(0, 100));
+    const std::string key = R"({"key":")" + base64_of(holder_key("j")) + R"(","value":")" +
+                            base64_of("ddprun-holder 1 other\n" + note) +
+                            R"(","create_revision":"5","mod_revision":"5","lease":"9"})";
+    const FalseEtcd server([&](RawConnection& client, const std::string& request) {
+      if (request.find("/v3/watch") != std::string::npos) return;
+      say(client, R"({"header":{"revision":"7"},"ID":"5","TTL":"5","result":{"header":{},"ID":"5","TTL":"5"},)"
+                  R"("responses":[{"response_range":{"kvs":[)" +
+                      key + R"(],"count":"1"}},{"response_range":{}}]})");
+    });
+    Process job(std::vector<std::string>{
+        DDPRUN_BINARY, "--nnodes=2", "--rdzv-backend=etcd", "--rdzv-id=j", "--rdzv-conf=join_timeout=2",
+        "--rdzv-endpoint=127.0.0.1:" + std::to_string(server.settings().endpoints[0].port), FAKE_WORKER_BINARY,
+        "say=never"});
+    const Result result = job.wait();
+    CAPTURE(result.err);
+    CHECK(result.code == 75);
+    CHECK(result.out.empty());
+    CHECK_THAT(result.err, Contains("no coordinator at the node that etcd names") && !Contains("\x1b"));
+    CHECK((note == true_form) == (count(result.err, "is no such note") == 0));
+    CHECK(job.all_gone());
+  }
 }

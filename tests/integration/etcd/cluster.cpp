@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "rendezvous/base/random_id.hpp"
-#include "tests/support/hosts.hpp"
 
 namespace ddp::testing {
 
@@ -18,6 +17,18 @@ using rendezvous::EtcdRefusal;
 namespace {
 
 constexpr char kCannotBe[] = "ended with 77";
+
+constexpr char kAddresses[] = "10.7.0.20";  // and a number: a host has at most 10.7.0.199
+
+// Gives the host an address for each member.
+Words with_addresses(const Hosts& hosts, int host, Words options) {
+  for (const char* member : {"1", "2", "3"}) {
+    const Result added = run(hosts.on(host, {"ip", "addr", "add", std::string(kAddresses) + member + "/24", "dev", "eth0"}));
+    if (added.code != 0) throw std::runtime_error(added.err);
+  }
+  options.insert(options.end(), {"--addresses", kAddresses});
+  return options;
+}
 
 std::string without_newline(std::string text) {
   while (!text.empty() && text.back() == '\n') text.pop_back();
@@ -30,35 +41,46 @@ EtcdCluster::EtcdCluster() : folder_(ETCD_CLUSTER) {
   if (!std::filesystem::exists(file("endpoints"))) skip("there is no etcd; scripts/clusters/etcd says why");
 }
 
-EtcdCluster::EtcdCluster(const Words& options) : own_(std::in_place) {
+EtcdCluster::EtcdCluster(Words before, const Words& options) : before_(std::move(before)), own_(std::in_place) {
   folder_ = *own_ / "etcd";
-  Words command = {"bash", "-c",   R"("$@"; echo "ended with $?"; exec sleep infinity)", "keeper", ETCD_SCRIPT,
-                   "up",   folder_};
-  command.insert(command.end(), options.begin(), options.end());
-  keeper_.emplace(command);
+  Words up = {"bash", "-c",   R"("$@"; echo "ended with $?"; exec sleep infinity)", "keeper", ETCD_SCRIPT,
+              "up",   folder_};
+  up.insert(up.end(), options.begin(), options.end());
+  keeper_.emplace(command(up));
   keeper_->wait_for("ended with");
   if (count(keeper_->out(), "ended with 0") == 1) return;
   if (count(keeper_->out(), kCannotBe) == 1) skip(keeper_->err());
   throw std::runtime_error(keeper_->out() + keeper_->err());
 }
 
+EtcdCluster::EtcdCluster(const Hosts& hosts, int host, const Words& options)
+    : EtcdCluster(hosts.on(host, {}), with_addresses(hosts, host, options)) {}
+
 EtcdCluster::~EtcdCluster() {
-  if (own_) run({ETCD_SCRIPT, "down", folder_});
+  if (own_) run(command({ETCD_SCRIPT, "down", folder_}));
 }
 
-std::string EtcdCluster::operator()(const std::string& command, const Words& more) const {
-  const std::size_t blank = command.find(' ');
-  Words words = {ETCD_SCRIPT, command.substr(0, blank), folder_};
-  if (blank != std::string::npos) words.push_back(command.substr(blank + 1));
+Words EtcdCluster::command(const Words& words) const {
+  Words all = before_;
+  all.insert(all.end(), words.begin(), words.end());
+  return all;
+}
+
+std::string EtcdCluster::operator()(const std::string& order, const Words& more) const {
+  const std::size_t blank = order.find(' ');
+  Words words = {ETCD_SCRIPT, order.substr(0, blank), folder_};
+  if (blank != std::string::npos) words.push_back(order.substr(blank + 1));
   words.insert(words.end(), more.begin(), more.end());
-  const Result result = run(words);
-  if (result.code != 0) throw std::runtime_error(command + ": " + result.out + result.err);
+  const Result result = run(command(words));
+  if (result.code != 0) throw std::runtime_error(order + ": " + result.out + result.err);
   return without_newline(result.out);
 }
 
+std::string EtcdCluster::endpoints() const { return without_newline(read_file(file("endpoints"))); }
+
 rendezvous::EtcdSettings EtcdCluster::settings(std::chrono::milliseconds deadline) const {
   rendezvous::EtcdSettings settings;
-  settings.endpoints = rendezvous::parse_etcd_endpoints(without_newline(read_file(file("endpoints"))));
+  settings.endpoints = rendezvous::parse_etcd_endpoints(endpoints());
   settings.deadline = deadline;
   return settings;
 }

@@ -12,6 +12,7 @@
 #include "rendezvous/etcd/client.hpp"
 #include "rendezvous/etcd/etcd_journal.hpp"
 #include "rendezvous/net/asio.hpp"
+#include "tests/support/hosts.hpp"
 #include "tests/support/process.hpp"
 
 namespace ddp::testing {
@@ -22,20 +23,26 @@ class EtcdCluster {
  public:
   // The one that all tests share: one member, without TLS and users. Use ids of your own.
   static EtcdCluster shared() { return EtcdCluster(); }
-  explicit EtcdCluster(const Words& options);
+  explicit EtcdCluster(const Words& options) : EtcdCluster(Words(), options) {}
+  // On a host of the test's own, which gets addresses for it; other hosts reach it there.
+  EtcdCluster(const Hosts& hosts, int host, const Words& options);
   ~EtcdCluster();
   EtcdCluster(const EtcdCluster&) = delete;
   EtcdCluster& operator=(const EtcdCluster&) = delete;
 
   // Does "kill 2", "fill" and others, and returns what it prints.
-  std::string operator()(const std::string& command, const Words& more = {}) const;
+  std::string operator()(const std::string& order, const Words& more = {}) const;
   int leader() const { return std::stoi((*this)("leader")); }
+  std::string endpoints() const;
   std::string file(const std::string& name) const { return folder_ + "/" + name; }
   // Plain and without a user. Unless a test is about the deadline of a request, it is one that only what hangs reaches.
   rendezvous::EtcdSettings settings(std::chrono::milliseconds deadline = kDeadline / 2) const;
 
  private:
   EtcdCluster();
+  EtcdCluster(Words before, const Words& options);
+  Words command(const Words& words) const;
+  Words before_;  // goes before each command
   std::string folder_;
   std::optional<TemporaryFolder> own_;
   std::optional<Process> keeper_;  // all processes of the cluster end with it
