@@ -87,7 +87,7 @@ class EtcdJournal::Driver : public std::enable_shared_from_this<EtcdJournal::Dri
   void carry_out(const LeaseHeld& action) {
     watch_.reset();
     lease_ = action.lease;
-    callbacks_.on_claimed({.epoch = std::to_string(action.epoch), .content = action.content});
+    callbacks_.on_claimed({.epoch = std::to_string(action.epoch), .content = action.content, .epoch_is_number = true});
   }
   void carry_out(const LeaseOfOther& action) {
     if (watchers_.on_other) watchers_.on_other(action.epoch, action.note);
@@ -98,6 +98,7 @@ class EtcdJournal::Driver : public std::enable_shared_from_this<EtcdJournal::Dri
   }
   void carry_out(const LeaseSure&) {
     if (watchers_.on_sure) watchers_.on_sure();
+    if (callbacks_.on_may_tell) callbacks_.on_may_tell();
   }
   void carry_out(const LeaseLost& action) {
     watch_.reset();

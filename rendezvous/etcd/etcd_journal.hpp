@@ -22,7 +22,7 @@ class EtcdJournal : public Journal {
   struct Watchers {
     std::function<void(std::int64_t epoch, const std::string& note)> on_other;  // another process holds the job
     std::function<void(const std::string& why)> on_doubt;                       // from now on may_tell() is false
-    std::function<void()> on_sure;                                              // it is true again
+    std::function<void()> on_sure = {};                                         // it is true again
     std::function<void(const std::string& why)> on_trouble;  // for the log: "etcd at 10.0.0.1:2379: no answer in 1 s"
   };
 
@@ -34,17 +34,16 @@ class EtcdJournal : public Journal {
   void claim(Callbacks callbacks) override;
   void write(std::uint64_t number, std::string content) override;
 
-  // Returns whether the caller may tell anybody anything at this moment: also false if the process was stopped, and has
-  // only just come back. Ask it before each word to an agent, the answer to a heartbeat included.
-  bool may_tell() const;
+  // Also false if the process was stopped, and has only just come back.
+  bool may_tell() const override;
   // As LeaseConfig's, from the next end of a holder on.
   void set_head_start(std::chrono::milliseconds head_start);
   // Returns what another process of this machine can inherit; lease 0 before the claim.
   LeaseConfig::Inheritance inheritance() const;
 
-  // The job is over: removes its keys. on_released is called once, after some seconds at most, and is the last
-  // callback; without it the keys go with their leases.
-  void release(std::function<void(bool are_keys_gone)> on_released);
+  // Removes the job's keys. Without it they go with their leases.
+  void release(std::function<void(bool are_keys_gone)> on_released) override;
+  std::size_t most_content_bytes() const override { return kMostContentBytes; }
 
  private:
   class Driver;

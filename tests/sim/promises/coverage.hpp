@@ -77,6 +77,13 @@ enum class Branch {
   CoordinatorKilled,
   UntoldIsKept,
   UntoldIsForgotten,
+  TakenOver,
+  Doubts,
+  SureAgain,
+  HolderLost,
+  OlderIsFencedOff,
+  WriteFencedOff,
+  RecordRemoved,
   Count,
 };
 

@@ -51,7 +51,7 @@ void Invariants::on_report(const Process& process, const rendezvous::AgentState&
 }
 
 void Invariants::on_told(const Process& process, const Directive& directive) {
-  if (directive.epoch != "epoch" || directive.round < process.core.state().round) return;
+  if (!scene_.counts(process, directive) || directive.round < process.core.state().round) return;
   const bool is_newer = directive.round > process.core.state().round;
   const bool is_stop = directive.kind == Directive::Kind::Stop;
   if (directive.kind == Directive::Kind::Exit || (is_stop && !directive.survivors_stay)) {
@@ -60,6 +60,23 @@ void Invariants::on_told(const Process& process, const Directive& directive) {
   if (is_stop || (directive.kind == Directive::Kind::Run && is_newer)) must_leave_.insert(process.index);
   if (the_end_ && directive.kind == Directive::Kind::Exit && directive.reason == the_end_->reason) {
     heard_the_end_.insert(process.index);
+  }
+}
+
+void Invariants::on_obeyed(const Process& process, const launcher::AgentEvent& event, const std::string& epoch,
+                           const std::vector<launcher::AgentAction>& actions) const {
+  const auto* arrived = std::get_if<launcher::DirectiveArrived>(&event);
+  const bool is_older = arrived && !epoch.empty() && rendezvous::is_older_epoch(arrived->directive.epoch, epoch);
+  if (!is_older) return;
+  const std::string who = process.config.host + ", epoch " + arrived->directive.epoch + " after " + epoch;
+  promise(Promise::NewestEpochOnly, process.core.state().epoch == epoch, who);
+  for (const launcher::AgentAction& action : actions) {
+    const bool is_obedience = std::holds_alternative<launcher::StartWorkers>(action) ||
+                              std::holds_alternative<launcher::Leave>(action) ||
+                              std::holds_alternative<launcher::StartMissing>(action) ||
+                              std::holds_alternative<launcher::RevokeRound>(action) ||
+                              std::holds_alternative<launcher::SignalWorkers>(action);
+    promise(Promise::NewestEpochOnly, !is_obedience, who);
   }
 }
 
@@ -300,7 +317,7 @@ void Invariants::check_success(const std::string& who) {
 }
 
 bool Invariants::was_in_trouble(const Process& process) const {
-  return scene_.now <= scene_.machine(process.machine).calm_from || scene_.now <= scene_.machine(0).calm_from;
+  return scene_.now <= scene_.machine(process.machine).calm_from || scene_.now <= scene_.coordinator_calm_from;
 }
 
 Time Invariants::newest_act(const Process& process) const {
