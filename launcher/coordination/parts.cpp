@@ -124,11 +124,14 @@ void Parts::clear() {
   unlink((path + ".new").c_str());
 }
 
-// A job that has ended in order is released by its coordinator, which ends then. Else the node has gone from a job that
-// goes on, and another one can take its place at once. A process of its own asks for that, since it needs a thread to
-// look up names.
-void Parts::hand_over() {
+// A job that has ended in order is released by its coordinator, which ends then.
+void Parts::finish() {
   if (standing_.held()) siblings_.wait_for_first(kReleasesWithin);
+}
+
+// The coordinator has not released what it held, so the job goes on, and another node can take this one's place at once.
+// A process of its own asks for that, since it needs a thread to look up names.
+void Parts::hand_over() {
   const auto held = standing_.held();
   if (!held) return;
   const pid_t asking = fork();

@@ -40,6 +40,8 @@ class Parts {
   Parts& operator=(const Parts&) = delete;
 
   Siblings& siblings() { return siblings_; }
+  // The agent has ended by itself: lets the coordinator finish.
+  void finish();
   // When nothing of the job is left on this node: removes the journal's file, or gives up the right to coordinate.
   void clear();
 

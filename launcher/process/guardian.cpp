@@ -91,6 +91,7 @@ struct Watch {
   const Deadman* deadman = nullptr;
   std::function<void(const std::string& how)> after_agent = {};
   Siblings* siblings = nullptr;
+  std::function<void()> before_end = {};
   std::function<pid_t(int life)> start_agent = {};  // starts another agent; empty: this node ends with its agent
   int life = 1;                                     // of the agent
   Clock::time_point agent_began = Clock::now();
@@ -212,6 +213,7 @@ int guard(Watch& watch) {
       if (watch.siblings && watch.siblings->reap(pid, status)) continue;
       if (pid == watch.child) {
         if (replace_agent(watch, status)) continue;
+        if (watch.before_end && WIFEXITED(status)) watch.before_end();
         return after_child(watch, status);
       }
       std::erase(watch.strangers, pid);
@@ -320,7 +322,8 @@ int run_guarded(const std::function<int(const Guarded&)>& agent, int workers, On
                    .alive = std::move(alive.write_end),
                    .deadman = &deadman,
                    .after_agent = std::move(around.after_agent),
-                   .siblings = around.siblings};
+                   .siblings = around.siblings,
+                   .before_end = std::move(around.before_end)};
     if (!around.siblings) {
       alive.read_end.close();
       cleanup.write_end.close();
