@@ -251,9 +251,10 @@ TEST_CASE("etcd: a key that says falsely which node coordinates leads nowhere, a
                             R"(","create_revision":"5","mod_revision":"5","lease":"9"})";
     const FalseEtcd server([&](RawConnection& client, const std::string& request) {
       if (request.find("/v3/watch") != std::string::npos) return;
-      say(client, R"({"header":{"revision":"7"},"ID":"5","TTL":"5","result":{"header":{},"ID":"5","TTL":"5"},)"
-                  R"("responses":[{"response_range":{"kvs":[)" +
-                      key + R"(],"count":"1"}},{"response_range":{}}]})");
+      const bool compares = request.find(R"("target")") != std::string::npos;
+      say(client, R"({"header":{"revision":"7"},"ID":"5","TTL":"5","succeeded":)" +
+                      std::string(compares ? "false" : "true") + R"(,"responses":[{"response_range":{"kvs":[)" + key +
+                      R"(],"count":"1"}},{"response_range":{}}]})");
     });
     Process job(std::vector<std::string>{
         DDPRUN_BINARY, "--nnodes=2", "--rdzv-backend=etcd", "--rdzv-id=j", "--rdzv-conf=join_timeout=2",

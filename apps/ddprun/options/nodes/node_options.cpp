@@ -207,6 +207,10 @@ void resolve_count(const std::string& nnodes, rendezvous::JobShape& job) {
   job.max_nodes = max;
 }
 
+bool is_etcd(const NodeOptions& options) {
+  return options.rdzv_backend == "etcd" || options.rdzv_backend == "etcd-v2";
+}
+
 // Returns whether nothing says where nodes meet, so that torchrun, too, takes any free port of this machine.
 bool is_standalone(const NodeOptions& options) {
   return options.standalone ||
@@ -221,10 +225,10 @@ void resolve_one_node(const NodeOptions& options, const KeyValues& conf,
   }
   config.store_addresses = {kLoopback, "::1"};
   if (options.standalone) return;
-  // Nobody else comes to the endpoint of c10d, but it must mean something. With a file it is a path.
+  // Nobody else comes to the endpoint of c10d, but it must mean something. With a file it is a path, with etcd unused.
   std::string from = "--master-addr ";
   Endpoint master{options.master_addr.value_or(kLoopback), static_cast<std::uint16_t>(options.master_port.value_or(0))};
-  if (!options.rdzv_endpoint.empty() && store_type(conf) != "file") {
+  if (!options.rdzv_endpoint.empty() && store_type(conf) != "file" && !is_etcd(options)) {
     const Endpoint endpoint = parse_endpoint(options.rdzv_endpoint);
     if (options.rdzv_backend == "static") {
       master = endpoint;
@@ -256,10 +260,6 @@ void resolve_static(const NodeOptions& options, launcher::LaunchConfig& config) 
   config.master_addr = without_brackets(master.host);
   config.master_port = master.port.value_or(kStaticPort);
   config.next_ports = options.next_ports;
-}
-
-bool is_etcd(const NodeOptions& options) {
-  return options.rdzv_backend == "etcd" || options.rdzv_backend == "etcd-v2";
 }
 
 bool meets_in_file(const NodeOptions& options) {
