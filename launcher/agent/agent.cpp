@@ -147,7 +147,11 @@ class Agent {
     wait_for_guardian();
     processes_.preload();  // while the job comes together
     coordination_.read_lines(io_, {.moved = [this](const std::string& why) { link_anew(why); },
-                                   .trouble = [this](const std::string& why) { driver_.handle(LinkFailed{why}); },
+                                   .trouble =
+                                       [this](const std::string& why) {
+                                         if (!master_addr_.empty()) out_.log.warning("coordinator", why);
+                                         driver_.handle(LinkFailed{why});
+                                       },
                                    .refused =
                                        [this](const std::string& why) {
                                          if (master_addr_.empty()) return driver_.handle(LinkRefused{why});
@@ -292,9 +296,7 @@ class Agent {
       coordination_.note(core_.state(), node_rank_);
     };
     callbacks.on_heartbeat = [this] { driver_.handle(BeatArrived{}); };
-    callbacks.on_down = [this](const std::string& why) {
-      unlinked(why);
-    };
+    callbacks.on_down = [this](const std::string& why) { unlinked(why); };
     callbacks.on_look_request = [this](const rendezvous::LookRequest& request) { looks_.on_request(request); };
     callbacks.on_look_answer = [this](rendezvous::LookAnswer answer) { looks_.on_answer(std::move(answer)); };
     callbacks.on_look_end = [this](rendezvous::LookEnd end) { looks_.on_end(std::move(end)); };

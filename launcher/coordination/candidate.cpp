@@ -17,8 +17,8 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Nodes of the round try in the order of their ranks, since one of them goes on with less: its workers are there. A node
-// without a place waits for all of them.
+// Nodes of the round try in the order of their ranks, since one of them goes on with less: its workers are there. A
+// node without a place waits for all of them.
 constexpr milliseconds kBetweenPlaces{20}, kLastPlace{300}, kNoPlace{400};
 
 }  // namespace

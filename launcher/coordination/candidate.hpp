@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The coordinator's process in a job whose record is in etcd. There is one on each node, and one of them at a time holds
-// the job and serves; the others watch. What it finds out, it tells its agent:
+// The coordinator's process in a job whose record is in etcd. There is one on each node, and one of them at a time
+// holds the job and serves; the others watch. What it finds out, it tells its agent:
 //
 //     candidates ── claim ──▶ etcd ── this one ──▶ "held here"   the agent links to this process
 //                              └──── another one ▶ "held there"  the agent links to that node
@@ -64,7 +64,7 @@ class Candidate {
   Standing& standing_;
   const HolderNote own_;
   const Callbacks callbacks_;
-  rendezvous::asio::io_context* io_ = nullptr;  // of the journal
+  rendezvous::asio::io_context* io_ = nullptr;  // the journal's
   rendezvous::EtcdJournal* journal_ = nullptr;
   mutable std::mutex mutex_;
   std::optional<Holder> holder_;  // guarded by mutex_

@@ -6,8 +6,8 @@
 //     address 10.0.0.1              numeric, one line for each
 //     port 40313
 //
-// Who may write to etcd may write anything there, so a note is checked before anybody connects to what it says. It is no
-// secret, and proves nothing: nodes prove to each other over the link that they belong to the job.
+// Everybody who may write to etcd may write anything there, so a note is checked before a node connects to what it
+// says. It is no secret, and proves nothing: nodes prove to each other over the link that they belong to the job.
 #pragma once
 
 #include <cstddef>

@@ -129,8 +129,8 @@ void Parts::finish() {
   if (standing_.held()) siblings_.wait_for_first(kReleasesWithin);
 }
 
-// The coordinator has not released what it held, so the job goes on, and another node can take this one's place at once.
-// A process of its own asks for that, since it needs a thread to look up names.
+// The coordinator has not released what it held, so the job goes on, and another node can take this one's place at
+// once. A process of its own asks for that, since it needs a thread to look up names.
 void Parts::hand_over() {
   const auto held = standing_.held();
   if (!held) return;
@@ -352,9 +352,7 @@ std::unique_ptr<Candidate> Parts::make_candidate(std::function<void()> stand_by)
 
 void Parts::use_etcd(Candidate& candidate, rendezvous::Coordinator::Options& options) {
   options.job = rendezvous::job_tag(config_.job.id);
-  options.journal = [&candidate](asio::io_context& io) {
-    return candidate.make_journal(io, Candidate::Wants::ToHold);
-  };
+  options.journal = [&candidate](asio::io_context& io) { return candidate.make_journal(io, Candidate::Wants::ToHold); };
   options.own_epoch = [this] { return standing_.obeyed(); };
   options.on_claimed = [&candidate] { candidate.claimed(); };
   options.on_released = [this] {

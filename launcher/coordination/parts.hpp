@@ -93,7 +93,7 @@ class Parts {
   void tell(const std::string& line) const;
 
   const LaunchConfig& config_;
-  const std::string id_;  // of the journal's file, and of this node among those that may coordinate
+  const std::string id_;                 // names the journal's file, and this node among those that may coordinate
   Pair links_;                           // left: the store; right: the coordinator
   Pair own_;                             // left: the agent; right: the coordinator
   Pair lines_;                           // left: both; right: the agent

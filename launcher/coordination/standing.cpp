@@ -22,7 +22,8 @@ struct Standing::Page {
 Standing::Standing() {
   void* const memory = mmap(nullptr, sizeof(Page), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) {
-    throw rendezvous::Error(rendezvous::ErrorCode::System, std::string("cannot make shared memory: ") + strerror(errno));
+    throw rendezvous::Error(rendezvous::ErrorCode::System,
+                            std::string("cannot make shared memory: ") + strerror(errno));
   }
   page_ = new (memory) Page;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What the processes of one node know of its right to coordinate a job whose record is in etcd, in memory that they
-// share: so a coordinator that is started again inherits the lease of the one before, and where none can be started, the
-// lease is given up at once, instead of after all of its time.
+// share: so a coordinator that is started again inherits the lease of the one before, and where none can be started,
+// the lease is given up at once, instead of after all of its time.
 #pragma once
 
 #include <optional>

@@ -27,7 +27,7 @@ class Siblings {
   static constexpr int kTries = 5;
   // Codes with which a process of the list ends without having failed.
   static constexpr int kDone = 0;    // there is nothing to do any more
-  static constexpr int kAgain = 10;  // another one is to begin anew
+  static constexpr int kAgain = 10;  // another process is to begin
 
   struct Life {
     int number = 1;              // 1 for the first process of this kind
@@ -75,7 +75,7 @@ class Siblings {
     Kind kind;
     pid_t pid = 0;
     Life life = {};
-    int failed = 0;  // times in a row
+    int failed = 0;                                                     // times in a row
     std::optional<std::chrono::steady_clock::time_point> fork_at = {};  // it could not be forked before
   };
   void start(std::size_t index);

@@ -210,13 +210,14 @@ void declare(Declaration& d, GivenOptions& given) {
   d.group("Nodes and rendezvous");
   d.value(
       "nnodes", given.nodes.nnodes, "N|MIN:MAX",
-      "Number of nodes. MIN:MAX with the c10d and etcd backends makes the job elastic: it runs with any number of nodes in "
+      "Number of nodes. MIN:MAX with the c10d and etcd backends makes the job elastic: it runs with any number of "
+      "nodes in "
       "that range. Default: what the platform says that has started ddprun on each node, such as Slurm or SkyPilot, "
       "else 1.");
-  d.value(
-       "node-rank", given.nodes.node_rank, "N",
-       "Static backend: rank of this node, unique in the job; node 0 coordinates. c10d and etcd backends: a new job orders its "
-       "nodes by this, after the one that coordinates; else by their host names.")
+  d.value("node-rank", given.nodes.node_rank, "N",
+          "Static backend: rank of this node, unique in the job; node 0 coordinates. c10d and etcd backends: a new job "
+          "orders its "
+          "nodes by this, after the one that coordinates; else by their host names.")
       .check(kCount);
   d.value("master-addr", given.nodes.master_addr, "ADDRESS",
           "Static backend: address of node 0 that all nodes can reach (MASTER_ADDR). Default: 127.0.0.1.");
@@ -249,7 +250,8 @@ void declare(Declaration& d, GivenOptions& given) {
   d.value("local-addr", given.nodes.local_addr, "ADDRESS",
           "c10d and etcd backends: address of this node that others use if it coordinates.");
   d.value("topology", given.nodes.topology, "FILE",
-          "c10d and etcd backends: a file as Slurm's topology.conf. Nodes that come together get neighbouring ranks if they are "
+          "c10d and etcd backends: a file as Slurm's topology.conf. Nodes that come together get neighbouring ranks if "
+          "they are "
           "neighbours in the network. Give it where the job is coordinated.")
       .ddprun_only();
   d.flag(

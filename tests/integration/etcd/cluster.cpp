@@ -23,7 +23,8 @@ constexpr char kAddresses[] = "10.7.0.20";  // and a number: a host has at most 
 // Gives the host an address for each member.
 Words with_addresses(const Hosts& hosts, int host, Words options) {
   for (const char* member : {"1", "2", "3"}) {
-    const Result added = run(hosts.on(host, {"ip", "addr", "add", std::string(kAddresses) + member + "/24", "dev", "eth0"}));
+    const Result added =
+        run(hosts.on(host, {"ip", "addr", "add", std::string(kAddresses) + member + "/24", "dev", "eth0"}));
     if (added.code != 0) throw std::runtime_error(added.err);
   }
   options.insert(options.end(), {"--addresses", kAddresses});
@@ -43,8 +44,7 @@ EtcdCluster::EtcdCluster() : folder_(ETCD_CLUSTER) {
 
 EtcdCluster::EtcdCluster(Words before, const Words& options) : before_(std::move(before)), own_(std::in_place) {
   folder_ = *own_ / "etcd";
-  Words up = {"bash", "-c",   R"("$@"; echo "ended with $?"; exec sleep infinity)", "keeper", ETCD_SCRIPT,
-              "up",   folder_};
+  Words up = {"bash", "-c", R"("$@"; echo "ended with $?"; exec sleep infinity)", "keeper", ETCD_SCRIPT, "up", folder_};
   up.insert(up.end(), options.begin(), options.end());
   keeper_.emplace(command(up));
   keeper_->wait_for("ended with");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // One job that is hit again and again: it counts on as if nothing had happened. scripts/stress/failovers runs more.
-#include <catch2/catch.hpp>
 #include <algorithm>
+#include <catch2/catch.hpp>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -130,9 +130,7 @@ class Job {
     newest();
   }
   // Waits until rank 0, which is on the node that coordinates, says how often workers were restarted.
-  void has_restarted(int times) {
-    on(holder_but(-1)).wait_for("restart " + std::to_string(times) + ": 3 workers");
-  }
+  void has_restarted(int times) { on(holder_but(-1)).wait_for("restart " + std::to_string(times) + ": 3 workers"); }
 
  private:
   const Hosts& hosts_;
@@ -163,16 +161,24 @@ std::pair<int, long> held(const Hosts& hosts) {
 enum class Hit { Coordinator, CoordinatorAndEtcdLeader, Sleep, Keeper, All, Power, Cable };
 constexpr std::size_t kKinds = 7;
 constexpr int kSlackDescriptors = 6;  // a connection that is being made here or there
-constexpr Hit kHits[kKinds] = {Hit::Sleep, Hit::Coordinator, Hit::Power, Hit::CoordinatorAndEtcdLeader, Hit::Keeper, Hit::Cable, Hit::All};
+constexpr Hit kHits[kKinds] = {Hit::Sleep,  Hit::Coordinator, Hit::Power, Hit::CoordinatorAndEtcdLeader,
+                               Hit::Keeper, Hit::Cable,       Hit::All};
 const char* name_of(Hit hit) {
   switch (hit) {
-    case Hit::Coordinator: return "the coordinator is killed";
-    case Hit::CoordinatorAndEtcdLeader: return "the coordinator and etcd's leader are killed";
-    case Hit::Sleep: return "the coordinator is stopped until another one has taken over";
-    case Hit::Keeper: return "the keeper is killed";
-    case Hit::All: return "all of ddprun is killed";
-    case Hit::Power: return "the node loses its power";
-    case Hit::Cable: return "the node loses its network";
+    case Hit::Coordinator:
+      return "the coordinator is killed";
+    case Hit::CoordinatorAndEtcdLeader:
+      return "the coordinator and etcd's leader are killed";
+    case Hit::Sleep:
+      return "the coordinator is stopped until another one has taken over";
+    case Hit::Keeper:
+      return "the keeper is killed";
+    case Hit::All:
+      return "all of ddprun is killed";
+    case Hit::Power:
+      return "the node loses its power";
+    case Hit::Cable:
+      return "the node loses its network";
   }
   return "";
 }
@@ -259,7 +265,7 @@ TEST_CASE("etcd job: whatever coordinates is hit again and again, and the job co
            static_cast<long long>(ms), static_cast<long long>(job.newest().step), restarts, now.first, now.second);
     fflush(stdout);
   }
-  if (hits % static_cast<int>(kKinds) == 0) {  // the same processes are as old as they were then
+  if (hits % static_cast<int>(kKinds) == 0) {  // each process is as old as it was then
     CHECK(now.first <= early.first + kSlackDescriptors);
     CHECK(now.second <= early.second * 5 / 4);
   }

@@ -42,7 +42,8 @@ bool uses_tls(const KeyValues& conf) {
   for (const auto& names : {kAuthorities, kCertificate, kKey}) {
     for (const char* name : names) {
       if (!conf.contains(name)) continue;
-      throw UsageError("--rdzv-conf " + std::string(name) + "=" + conf.at(name) + " is for TLS: give protocol=https too");
+      throw UsageError("--rdzv-conf " + std::string(name) + "=" + conf.at(name) +
+                       " is for TLS: give protocol=https too");
     }
   }
   return false;

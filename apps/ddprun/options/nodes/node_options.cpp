@@ -207,9 +207,7 @@ void resolve_count(const std::string& nnodes, rendezvous::JobShape& job) {
   job.max_nodes = max;
 }
 
-bool is_etcd(const NodeOptions& options) {
-  return options.rdzv_backend == "etcd" || options.rdzv_backend == "etcd-v2";
-}
+bool is_etcd(const NodeOptions& options) { return options.rdzv_backend == "etcd" || options.rdzv_backend == "etcd-v2"; }
 
 // Returns whether nothing says where nodes meet, so that torchrun, too, takes any free port of this machine.
 bool is_standalone(const NodeOptions& options) {
