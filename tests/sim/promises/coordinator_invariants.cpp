@@ -116,7 +116,8 @@ void Invariants::check_kept(const Process& to, const Directive& stop) const {
   const bool is_end = says("nobody took its place") || says("not restarted") || a_hang_ends_it;
   if (!is_change || is_end) return;
   const bool leaves = found(states_, to.index).value_or(rendezvous::AgentState()).stop_signal != 0;
-  const bool is_new = stopped_at_ == scene_.now;  // it may leave since
+  // It may leave since, or the newest life of the coordinator does not know yet.
+  const bool is_new = stopped_at_ == scene_.now && !says(" coordinates now");
   promise(Promise::SurvivorsAreKept, leaves ? !stop.survivors_stay || !is_new : stop.survivors_stay,
           to.config.host + ": " + stop.reason);
 }
@@ -566,7 +567,7 @@ void Invariants::check_told(const rendezvous::JobRecord& record) const {
 void Invariants::on_recovery(const std::optional<rendezvous::JobRecord>& left) {
   using Phase = rendezvous::CoordinatorCore::Phase;
   const rendezvous::JobRecord record = left.value_or(rendezvous::JobRecord());
-  must_be_over_ = !left && scene_.plan.has_etcd && is_begun();
+  must_be_over_ = must_be_over_ || (!left && scene_.plan.has_etcd && is_begun());
   if (!must_be_over_) check_told(record);
   const auto phase = static_cast<Phase>(record.phase);
   known_.clear();

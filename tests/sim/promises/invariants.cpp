@@ -253,7 +253,8 @@ void Invariants::on_leave(const Process& process, const launcher::Leave& leave) 
   if (scene_.now >= *scene_.coordinator->over_since + scene_.plan.lost_after) {
     return coverage_.reached(Branch::ShutdownDeadline);
   }
-  if (heard_the_end_.count(process.index) == 0) return;  // it left for reasons of its own
+  if (scene_.coordinator->doubted_until > *scene_.coordinator->over_since) return;  // it could tell nobody meanwhile
+  if (heard_the_end_.count(process.index) == 0) return;                             // it left for reasons of its own
   for (const int index : known_) {
     const Process& other = scene_.process(index);
     if (index == process.index || !other.alive || !other.up || found(reported_, index) != other.link) continue;
@@ -275,7 +276,8 @@ void Invariants::on_tick(int ticks_at_once) {
 
 void Invariants::at_end() {
   if (!scene_.coordinator) return;
-  const int rounds = scene_.coordinator->core.round();
+  int rounds = 0;
+  for (const Coordinator& coordinator : scene_.coordinators) rounds = std::max(rounds, coordinator.core.round());
   for (const Process& process : scene_.processes) {
     const std::string& host = process.config.host;
     const int directives = process.directives_got, links = process.links_made;
