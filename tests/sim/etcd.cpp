@@ -146,6 +146,7 @@ void World::renew(Coordinator& coordinator) {
   etcd.lease_until = now() + kLease;
   queue_.at(etcd.lease_until, [this, epoch = etcd.epoch] { lease_ends(epoch); });
   deliver_at(now() + takes, coordinator, [this, &coordinator, asked = now()] {
+    if (scene_.etcd.holder != coordinator.index) return;  // it has given the lease up
     if (!may_tell(coordinator)) {
       coordinator.doubted_until = now();
       coverage_.reached(Branch::SureAgain);

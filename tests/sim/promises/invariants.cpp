@@ -259,6 +259,9 @@ void Invariants::on_leave(const Process& process, const launcher::Leave& leave) 
     const Process& other = scene_.process(index);
     if (index == process.index || !other.alive || !other.up || found(reported_, index) != other.link) continue;
     if (perhaps_lost_.count(index) != 0 || other.user_stopped) continue;  // it may be lost, or was released
+    // It was told meanwhile: what the own agent is told may wait for etcd.
+    const auto told = found(sent_off_, index);
+    if (scene_.plan.has_etcd && told && told->kind == Directive::Kind::Exit) continue;
     const milliseconds silence = has_succeeded(index) ? scene_.plan.lost_after / 5 : scene_.plan.lost_after;
     const bool is_lost = broke_.count(index) != 0 || scene_.now >= heard_[index] + silence;
     const auto round = rounds_.find(scene_.coordinator->core.round());
