@@ -131,11 +131,12 @@ void Coordinator::carry_out(const Record& action) {
   if (journal_) journal_->write(action.number, action.content);
 }
 
-void Coordinator::carry_out(const ReleaseJournal&) {
-  if (!journal_) return;
-  journal_->release([this](bool) {
-    if (options_.on_released) options_.on_released();
-  });
+void Coordinator::carry_out(const JobDone& action) {
+  const auto done = [this] {
+    if (options_.on_done) options_.on_done();
+  };
+  if (!journal_ || !action.may_be_forgotten) return done();
+  journal_->release([done](bool) { done(); });
 }
 
 Coordinator::~Coordinator() {

@@ -48,8 +48,9 @@ class Coordinator {
     std::function<std::unique_ptr<Journal>(asio::io_context&)> journal = {};
     // Returns CoordinatorConfig::own_epoch, once the journal is claimed. Only for a journal that outlives the node.
     std::function<std::string()> own_epoch = {};
-    // The job is over and the journal says so no longer, or this is left to its leases: nothing is left to be done.
-    std::function<void()> on_released = {};
+    // The job is over, and the journal is left as it is to be: nothing is left to be done. It comes a moment after the
+    // own agent has left, some seconds at most. Only for a journal that outlives the node.
+    std::function<void()> on_done = {};
     std::function<void()> on_claimed = {};                     // the journal is its own: it will serve
     std::function<void(const std::string& why)> on_lost = {};  // it must end
     std::optional<JobRecord> begins_with = {};                 // what a life before has left, where there is no journal
@@ -98,7 +99,7 @@ class Coordinator {
   void carry_out(const CoordinatorLogLine& action);
   void carry_out(const RecordNode& action);
   void carry_out(const Record& action);
-  void carry_out(const ReleaseJournal& action);
+  void carry_out(const JobDone& action);
 
   CoordinatorConfig config_;
   const Options options_;

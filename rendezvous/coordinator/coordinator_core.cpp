@@ -74,8 +74,8 @@ CoordinatorCore::CoordinatorCore(CoordinatorConfig config)
 // An agent whose link broke cannot know whether its coordinator is gone, and another one will take its place only when
 // a lease has ended. So it keeps its workers for as long as after a silence.
 milliseconds CoordinatorCore::back_within() const {
-  return config_.epoch_is_number ? std::max(kReconnectWindow, config_.lost_after)  // mutant: takeover_patience
-                                 : kReconnectWindow;
+  if (!config_.epoch_is_number) return kReconnectWindow;
+  return std::max(kReconnectWindow, config_.lost_after);  // mutant: takeover_patience
 }
 
 void CoordinatorCore::step(TimePoint now, const CoordinatorEvent& event, std::vector<CoordinatorAction>& actions) {
@@ -430,6 +430,7 @@ void CoordinatorCore::lose(const Node& lost, TimePoint noticed, const std::strin
   const bool ends_round = is_needed && (job_.phase == Phase::Opening || job_.phase == Phase::Running);
   const std::vector<int> ranks = ends_round ? ranks_of(lost) : std::vector<int>();
   const std::string name = describe(lost);
+  is_end_missed_ = is_end_missed_ || (over() && !lost.state.left);
   roster_.remove(lost.state.incarnation);
   if (over()) return finish_shutdown();
   if (is_needed) losses_.push_back({.noticed = noticed, .text = text, .name = name});
@@ -1106,8 +1107,8 @@ void CoordinatorCore::finish(Directive exit) {
 void CoordinatorCore::finish_shutdown() {
   const Node* const own = roster_.find(roster_.own());
   shutdown_until_.reset();
-  if (config_.epoch_is_number && own_was_told_ && !own && !std::exchange(is_released_, true)) {
-    actions_->push_back(ReleaseJournal{});
+  if (config_.epoch_is_number && own_was_told_ && !own && !std::exchange(is_done_, true)) {
+    actions_->push_back(JobDone{!is_end_missed_ && roster_.nodes().empty()});  // mutant: forgets
   }
   if (own_was_told_ || !own) return;
   shutdown_until_ = std::max(now_, over_since_ + config_.stays_over_for);
@@ -1297,8 +1298,14 @@ void CoordinatorCore::restore_round(const JobRecord& record, TimePoint recorded)
   }
   run_ = record.run;
   exit_ = record.exit;
-  if (run_) run_->can_look = true;  // as every directive of this coordinator says
-  if (exit_) exit_->can_look = true;
+  for (std::optional<Directive>* told : {&run_, &exit_}) {
+    if (!*told) continue;
+    const Directive made = make((*told)->kind, "");
+    (*told)->epoch = made.epoch;  // mutant: epoch_again
+    (*told)->instance = made.instance;
+    (*told)->back_within = made.back_within;
+    (*told)->can_look = made.can_look;
+  }
   over_since_ = now_;
 }
 

@@ -159,9 +159,14 @@ struct Record {
   std::uint64_t number = 0;
   std::string content;  // encode(JobRecord)
 };
-struct ReleaseJournal {};  // the job is over, and all that could be told of it has left: the record is to go
+// The job is over, and the agent of the coordinator's node has left, last of all: the coordinator ends. Only where the
+// next one may be on another node. If each node has heard how the job ended, the record is to go; else it says so to
+// the others for as long as it is there.
+struct JobDone {
+  bool may_be_forgotten = false;
+};
 using CoordinatorAction = std::variant<SendDirective, AnswerBeat, CloseLink, OpenStore, PublishFailure,
-                                       CoordinatorLogLine, RecordNode, Record, ReleaseJournal>;
+                                       CoordinatorLogLine, RecordNode, Record, JobDone>;
 
 class CoordinatorCore {
  public:
@@ -354,7 +359,8 @@ class CoordinatorCore {
   int successors_counted_ = 0;               // in budget_
   std::string addresses_differ_;             // the newest warning that the nodes have no MASTER_ADDR in common
   bool own_was_told_ = false;                // the own agent was told to leave, last of all
-  bool is_released_ = false;                 // the journal was told that the job is over
+  bool is_done_ = false;                     // JobDone was said
+  bool is_end_missed_ = false;               // a node was lost before it could hear of the end
   std::optional<TimePoint> last_step_;
   bool is_news_ = false;  // something was decided in this step that another life has to know
   std::uint64_t records_ = 0;

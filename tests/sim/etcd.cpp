@@ -146,7 +146,11 @@ void World::renew(Coordinator& coordinator) {
   etcd.lease_until = now() + kLease;
   queue_.at(etcd.lease_until, [this, epoch = etcd.epoch] { lease_ends(epoch); });
   deliver_at(now() + takes, coordinator, [this, &coordinator, asked = now()] {
-    if (!may_tell(coordinator)) coverage_.reached(Branch::SureAgain);
+    if (scene_.etcd.holder != coordinator.index) return;  // it has given the lease up
+    if (!may_tell(coordinator)) {
+      coordinator.doubted_until = now();
+      coverage_.reached(Branch::SureAgain);
+    }
     coordinator.sure_until = asked + kSureFor;
     carry_out_due(coordinator);
   });
@@ -175,10 +179,11 @@ void World::give_up_lease() {
   }
 }
 
-void World::carry_out(Coordinator& coordinator, const ReleaseJournal&) {
+void World::carry_out(Coordinator& coordinator, const JobDone& action) {
   if (scene_.etcd.holder != coordinator.index) return;
-  coverage_.reached(Branch::RecordRemoved);
-  scene_.etcd.content.clear();
+  coverage_.reached(action.may_be_forgotten ? Branch::RecordRemoved : Branch::EndIsLeftToOthers);
+  if (action.may_be_forgotten) scene_.etcd.content.clear();
+  coordinator.sure_until = Time();
   give_up_lease();
 }
 

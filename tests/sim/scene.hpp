@@ -158,6 +158,7 @@ struct Coordinator : Runner {
   // With etcd each life is a Coordinator of its own.
   std::int64_t epoch = 0;
   Time sure_until;          // as of the renewals that were answered
+  Time doubted_until;       // the newest time
   bool is_written = false;  // the answer to the write that is under way is still to come
 };
 

@@ -55,7 +55,7 @@ void World::run_until_all_ended() {
   }
   start_liars();
   while (!queue_.empty()) {
-    if (queue_.next() > faults_end_ && alive_ == 0) break;
+    if (queue_.next() > std::max(faults_end_, coordinator_ends_) && alive_ == 0) break;
     queue_.run_next();
     ++coverage_.events;
     if (++events_ > kMostEvents) invariants_.broken(Promise::EveryRunEnds, "events never end");
@@ -176,14 +176,28 @@ void World::end_process(Process& process) {
   const bool is_own = scene_.coordinator && scene_.coordinator->process == process.index;
   if (scene_.plan.has_etcd && process.role == Process::Role::Wanted) {
     scene_.machine(process.machine).has_keeper = false;
-    for (Coordinator& coordinator : scene_.coordinators) {
-      if (coordinator.machine == process.machine) end(coordinator);
-    }
-    if (is_own && process.left && etcd_random_.percent(60)) give_up_lease();
+    end_coordinators_on(process.machine, is_own && process.left);
   } else if (is_own) {
     end(*scene_.coordinator);
   }
   if (is_own && !process.left) coverage_.reached(Branch::CoordinatorDied);
+}
+
+// The keeper of an agent that has left waits a moment for a coordinator that removes the job's record, and gives its
+// lease up, unless it is killed as well.
+void World::end_coordinators_on(int machine, bool has_left) {
+  for (Coordinator& coordinator : scene_.coordinators) {
+    if (coordinator.machine != machine || !coordinator.alive) continue;
+    const bool holds = scene_.etcd.holder == coordinator.index;
+    const Duration stays = has_left && coordinator.core.over() ? milliseconds(500) : Duration(0);
+    if (stays == Duration(0)) end(coordinator);
+    if (!has_left || !holds || etcd_random_.percent(40)) continue;
+    coordinator_ends_ = now() + stays;
+    queue_.at(now() + stays, [this, &coordinator] {
+      end(coordinator);
+      if (scene_.etcd.holder == coordinator.index) give_up_lease();
+    });
+  }
 }
 
 void World::kill_agent(Process& process) {

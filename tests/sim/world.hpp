@@ -67,6 +67,7 @@ class World {
   Process& start_agent(int machine, int slots, Process::Role role, int variant);
   launcher::AgentConfig config_of(int machine, int slots, Process::Role role, int variant);
   void end_process(Process& process);
+  void end_coordinators_on(int machine, bool has_left);
   void kill_agent(Process& process);
   void lose_power(int machine);
   void sleep(Process& process, Time until);
@@ -147,7 +148,7 @@ class World {
   void carry_out(Coordinator&, const rendezvous::CoordinatorLogLine&) {}
   void carry_out(Coordinator&, const rendezvous::RecordNode&) {}  // nothing depends on it
   void carry_out(Coordinator& coordinator, const rendezvous::Record& action);
-  void carry_out(Coordinator& coordinator, const rendezvous::ReleaseJournal& action);
+  void carry_out(Coordinator& coordinator, const rendezvous::JobDone& action);
   void close_coordinators_end(LinkId link);
   void break_coordinators_end(LinkId link, const std::string& why);
   void report_arrives(LinkId link, const rendezvous::AgentState& state);
@@ -221,6 +222,7 @@ class World {
   Transcript* transcript_;
   std::uint64_t hash_ = 14695981039346656037U;
   Time faults_end_;
+  Time coordinator_ends_;  // when the keeper of an agent that has left ends the coordinator
   Random spawn_random_, worker_random_, tick_random_, keeper_random_, etcd_random_;
   bool other_coordinator_ = false;
   int alive_ = 0;  // agents that run

@@ -112,11 +112,13 @@ void Invariants::check_kept(const Process& to, const Directive& stop) const {
   const auto says = [&](const char* words) { return has(stop.reason, words); };
   const bool is_change =
       says(" joined") || says(" was lost: ") || says(" left the job") || says(" leaves (") || says(" coordinates now");
-  const bool a_hang_ends_it = scene_.plan.on_hang == launcher::OnHang::Stop && newest_hang_ >= stop.round;
+  // A hang may be found in the same round.
+  const bool a_hang_may_end_it = scene_.plan.on_hang == launcher::OnHang::Stop || says(" coordinates now");
+  const bool a_hang_ends_it = a_hang_may_end_it && newest_hang_ >= stop.round;
   const bool is_end = says("nobody took its place") || says("not restarted") || a_hang_ends_it;
   if (!is_change || is_end) return;
   const bool leaves = found(states_, to.index).value_or(rendezvous::AgentState()).stop_signal != 0;
-  const bool is_new = stopped_at_ == scene_.now;  // it may leave since
+  const bool is_new = stopped_at_ == scene_.now && !stopping_since_ && !says(" coordinates now");  // it may leave since
   promise(Promise::SurvivorsAreKept, leaves ? !stop.survivors_stay || !is_new : stop.survivors_stay,
           to.config.host + ": " + stop.reason);
 }
@@ -566,7 +568,7 @@ void Invariants::check_told(const rendezvous::JobRecord& record) const {
 void Invariants::on_recovery(const std::optional<rendezvous::JobRecord>& left) {
   using Phase = rendezvous::CoordinatorCore::Phase;
   const rendezvous::JobRecord record = left.value_or(rendezvous::JobRecord());
-  must_be_over_ = !left && scene_.plan.has_etcd && is_begun();
+  must_be_over_ = must_be_over_ || (!left && scene_.plan.has_etcd && is_begun());
   if (!must_be_over_) check_told(record);
   const auto phase = static_cast<Phase>(record.phase);
   known_.clear();
@@ -599,6 +601,7 @@ void Invariants::on_recovery(const std::optional<rendezvous::JobRecord>& left) {
   gathering_since_.reset();
   if (record.gathers_since && record.round > 0) gathering_since_ = scene_.coordinator->kept_at - *record.gathers_since;
   challengers_.clear();
+  stopping_since_.reset();
 }
 
 void Invariants::on_stepped() {
@@ -616,6 +619,9 @@ void Invariants::on_stepped() {
   round_seen_ = coordinator.core.round();
   if (coordinator.core.restarts() > restarts_seen_) note_restart();
   restarts_seen_ = coordinator.core.restarts();
+  const bool stops = coordinator.core.phase() == rendezvous::CoordinatorCore::Phase::Stopping;
+  if (!stops) stopping_since_.reset();
+  if (stops && !stopping_since_) stopping_since_ = scene_.now;
   check_quiet();
   const bool is_crowd = scene_.processes.size() > 200;
   if (!is_crowd) check_goes_on();

@@ -78,6 +78,7 @@ constexpr std::array<const char*, static_cast<std::size_t>(Branch::Count)> kBran
     "an older coordinator's word comes after a newer one's",
     "a write of an older coordinator is refused",
     "a job is over, and its record is removed",
+    "a job is over, and not all nodes have heard of it",
 };
 
 constexpr std::array<const char*, 9> kCoordinatorNames = {"AgentLinked",     "AgentReported", "AgentBeat",

@@ -84,6 +84,7 @@ enum class Branch {
   OlderIsFencedOff,
   WriteFencedOff,
   RecordRemoved,
+  EndIsLeftToOthers,
   Count,
 };
 

@@ -253,11 +253,15 @@ void Invariants::on_leave(const Process& process, const launcher::Leave& leave) 
   if (scene_.now >= *scene_.coordinator->over_since + scene_.plan.lost_after) {
     return coverage_.reached(Branch::ShutdownDeadline);
   }
-  if (heard_the_end_.count(process.index) == 0) return;  // it left for reasons of its own
+  if (scene_.coordinator->doubted_until > *scene_.coordinator->over_since) return;  // it could tell nobody meanwhile
+  if (heard_the_end_.count(process.index) == 0) return;                             // it left for reasons of its own
   for (const int index : known_) {
     const Process& other = scene_.process(index);
     if (index == process.index || !other.alive || !other.up || found(reported_, index) != other.link) continue;
     if (perhaps_lost_.count(index) != 0 || other.user_stopped) continue;  // it may be lost, or was released
+    // It was told meanwhile: what the own agent is told may wait for etcd.
+    const auto told = found(sent_off_, index);
+    if (scene_.plan.has_etcd && told && told->kind == Directive::Kind::Exit) continue;
     const milliseconds silence = has_succeeded(index) ? scene_.plan.lost_after / 5 : scene_.plan.lost_after;
     const bool is_lost = broke_.count(index) != 0 || scene_.now >= heard_[index] + silence;
     const auto round = rounds_.find(scene_.coordinator->core.round());
@@ -275,7 +279,8 @@ void Invariants::on_tick(int ticks_at_once) {
 
 void Invariants::at_end() {
   if (!scene_.coordinator) return;
-  const int rounds = scene_.coordinator->core.round();
+  int rounds = 0;
+  for (const Coordinator& coordinator : scene_.coordinators) rounds = std::max(rounds, coordinator.core.round());
   for (const Process& process : scene_.processes) {
     const std::string& host = process.config.host;
     const int directives = process.directives_got, links = process.links_made;

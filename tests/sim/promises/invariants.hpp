@@ -231,6 +231,7 @@ class Invariants {
   std::string stop_reason_;                       // why the newest round that was stopped was
   std::string said_again_;                        // why the round was being stopped when the coordinator was killed
   Time stopped_at_;
+  std::optional<Time> stopping_since_;             // if it is decided that the newest round stops
   std::optional<Time> gathering_since_;            // after a round
   std::map<int, rendezvous::Directive> told_;      // by process: the newest directive sent to it
   std::map<int, rendezvous::Directive> sent_off_;  // the same, but only what was recorded and went to the network

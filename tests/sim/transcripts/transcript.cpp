@@ -227,7 +227,9 @@ struct DescribeCoordinatorAction {
   std::string operator()(const Record& action) const {
     return "records this as number " + std::to_string(action.number);
   }
-  std::string operator()(const ReleaseJournal&) const { return "removes the record"; }
+  std::string operator()(const JobDone& action) const {
+    return action.may_be_forgotten ? "removes the record, and ends" : "ends";
+  }
 };
 
 bool is_routine(const CoordinatorEvent& event) {
