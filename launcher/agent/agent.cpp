@@ -279,7 +279,8 @@ class Agent {
       coordinator_address_ = coordinator_address;
       master_addr_ = coordination_.master_addr(coordinator_address);
       open_what_shows_the_job(coordinator_address.empty());
-      driver_.handle(LinkUp{coordinator_address.empty() ? coordination_.own_endpoint() : coordinator_address});
+      driver_.handle(LinkUp{coordinator_address.empty() ? coordination_.own_endpoint() : coordinator_address,
+                            coordinator_address.empty()});
     };
     callbacks.on_message = [this](rendezvous::Directive directive) {
       can_look_ = directive.can_look;

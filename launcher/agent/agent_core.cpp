@@ -69,6 +69,7 @@ void AgentCore::step(TimePoint now, const AgentEvent& event, std::vector<AgentAc
 
 void AgentCore::on(const LinkUp& event) {
   state_.coordinator_address = event.coordinator_address;
+  is_beside_now_ = event.is_beside;
   // A new link is a sign of life, but not a second one over which nothing came.
   (is_new_link_ ? reconnected_.emplace() : heard_) = now_;
   linked_ = is_new_link_ = true;

@@ -104,6 +104,7 @@ inline constexpr std::chrono::seconds kSameRequest{2};
 // ---- events ----
 struct LinkUp {
   std::string coordinator_address = {};  // as in AgentState
+  bool is_beside = false;                // AgentConfig::is_beside_coordinator, where that changes from link to link
 };
 struct LinkDown {  // the link broke; the driver connects again
   std::string why;
@@ -351,7 +352,9 @@ class AgentCore {
   bool joined() const { return !state_.epoch.empty(); }
   bool is_coordinators() const { return config_.coordinator.empty(); }
   // Whether the job ends with this agent, since the coordinator does: then that one has to inform the others first.
-  bool takes_coordinator_along() const { return is_coordinators() || config_.is_beside_coordinator; }
+  bool takes_coordinator_along() const {
+    return is_coordinators() || config_.is_beside_coordinator || is_beside_now_;
+  }
   bool may_kill() const;
   TimePoint lease_until() const;
   std::optional<TimePoint> kill_at() const;
@@ -419,6 +422,7 @@ class AgentCore {
   TimePoint heard_;                   // when the coordinator's newest message arrived
   std::optional<TimePoint> asked_;    // when the unanswered message (a new link's report, or a heartbeat) was sent
   TimePoint answered_;                // when the newest message that was answered was sent
+  bool is_beside_now_ = false;        // as the newest link said
   bool is_new_link_ = false;          // nothing has arrived over it yet
   RoundTrips round_trips_;            // what heartbeats over this link took
   std::optional<TimePoint> cut_;      // since when a link that worked is broken, or its successor unanswered
