@@ -312,6 +312,7 @@ void World::try_failed(Process& process, const std::string& why) {
 // Does the coordinator's part of a handshake.
 void World::accept(Process& process, int number) {
   if (!process.alive || process.tries != number) return;
+  if (scene_.plan.has_etcd && is_within(process)) return connect(process);
   const Time answered = now() + scene_.network.delay();
   if (process.role == Process::Role::SecretDiffers) {
     return deliver_at(answered, process.index, [this, index = process.index, number] {

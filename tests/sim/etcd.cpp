@@ -111,7 +111,9 @@ void World::tell_of_newest() {
 void World::hears_of_newest(Process& process) {
   if (!process.alive) return;
   process.target = scene_.coordinator->index;
-  if (!process.up || scene_.network.link(process.link).coordinator == process.target) return;
+  if (!process.up) return;
+  const Link& link = scene_.network.link(process.link);
+  if (link.coordinator == process.target && (link.local || !is_within(process))) return;
   close_agents_end(process.link);
   handle(process, launcher::LinkDown{"another node coordinates now"});
   if (process.alive) connect(process);
