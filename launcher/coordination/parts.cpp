@@ -355,10 +355,7 @@ void Parts::use_etcd(Candidate& candidate, rendezvous::Coordinator::Options& opt
   options.journal = [&candidate](asio::io_context& io) { return candidate.make_journal(io, Candidate::Wants::ToHold); };
   options.own_epoch = [this] { return standing_.obeyed(); };
   options.on_claimed = [&candidate] { candidate.claimed(); };
-  options.on_released = [this] {
-    standing_.release();
-    _exit(Siblings::kDone);
-  };
+  options.on_done = [] { _exit(Siblings::kDone); };  // clear() gives up what may still be held
   options.on_lost = [this, &candidate](const std::string& why) {
     if (!candidate.has_begun()) return tell(kRefused + why);  // the agent says so, and ends
     standing_.release();
