@@ -129,7 +129,7 @@ void Parts::finish() {
   if (standing_.held()) siblings_.wait_for_first(kReleasesWithin);
 }
 
-// The coordinator has not released what it held, so the job goes on, and another node can take this one's place at
+// If the coordinator has not released what it held, the job goes on, and another node can take this one's place at
 // once. A process of its own asks for that, since it needs a thread to look up names.
 void Parts::hand_over() {
   const auto held = standing_.held();

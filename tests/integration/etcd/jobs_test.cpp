@@ -132,8 +132,9 @@ TEST_CASE("etcd job: a job of a fixed size waits for a replacement of the node t
   }
   // A node that can still say so gives its right up at once: nobody waits for its lease.
   const auto again = Clock::now();
+  const std::string takeover = "node node2 coordinates now";
   ::kill(keeper_of(job.on(second)), SIGKILL);
-  job.on(2).wait_for("coordinates now");
+  job.on(2).wait_for(takeover);
   printf("another node coordinated %d ms after the keeper was killed\n", milliseconds_since(again));
   CHECK(job.on(second).wait().code == 128 + SIGKILL);
   job.on(2).signal(SIGTERM);
