@@ -46,6 +46,9 @@ void World::try_to_claim(int machine) {
   const MachineState& state = scene_.machine(machine);
   const Etcd& etcd = scene_.etcd;
   if (!state.has_keeper || !state.powered) return;
+  const bool is_taken = std::any_of(scene_.coordinators.begin(), scene_.coordinators.end(),
+                                    [&](const Coordinator& c) { return c.machine == machine && c.alive; });
+  if (is_taken) return;  // it has lost the job and does not know yet; when it ends the keeper starts another
   const Coordinator* const holder =
       etcd.holder < 0 ? nullptr : &scene_.coordinators[static_cast<std::size_t>(etcd.holder)];
   const bool inherits = holder && holder->machine == machine && !holder->alive;
