@@ -352,9 +352,7 @@ class AgentCore {
   bool joined() const { return !state_.epoch.empty(); }
   bool is_coordinators() const { return config_.coordinator.empty(); }
   // Whether the job ends with this agent, since the coordinator does: then that one has to inform the others first.
-  bool takes_coordinator_along() const {
-    return is_coordinators() || config_.is_beside_coordinator || is_beside_now_;
-  }
+  bool takes_coordinator_along() const { return is_coordinators() || config_.is_beside_coordinator || is_beside_now_; }
   bool may_kill() const;
   TimePoint lease_until() const;
   std::optional<TimePoint> kill_at() const;
