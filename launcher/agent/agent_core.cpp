@@ -332,7 +332,7 @@ void AgentCore::on_stop(const DirectiveArrived& event) {
 void AgentCore::on_exit(Directive exit) {
   decision_until_.reset();
   // The first end stands: another coordinator may come while the workers end, and find that the record is gone.
-  if (std::exchange(is_released_, true)) return;  // mutant: first_end
+  if (std::exchange(is_released_, true)) return;
   const bool has_succeeded = phase_ == Phase::Idle && state_.succeeded;
   if (exit.exit_code == 0 && exit.round == assigned_round_ && exit.round > 0 && !has_succeeded) {
     exit.exit_code = 1;
@@ -692,6 +692,7 @@ void AgentCore::begin_succession(const WorkerExited& event) {
     if (other.succession) std::erase(other.succession->death.exiting, event.local_rank);
   }
   act(StartSuccessor{event.local_rank});
+  report();  // a restart counts from the death on (--restart-window)
 }
 
 void AgentCore::on(const SuccessorStarted& event) {

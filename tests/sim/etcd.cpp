@@ -52,7 +52,7 @@ void World::try_to_claim(int machine) {
   const Coordinator* const holder =
       etcd.holder < 0 ? nullptr : &scene_.coordinators[static_cast<std::size_t>(etcd.holder)];
   const bool inherits = holder && holder->machine == machine && !holder->alive;
-  if (holder && !inherits) return;  // it is told when that lease has ended
+  if (holder && !inherits) return;  // it tries when that lease has ended
   const Time answers = std::max(etcd_answers(machine), state.frozen_until);
   if (answers > now()) {
     return queue_.at(answers + etcd_random_.between(milliseconds(1), milliseconds(100)),

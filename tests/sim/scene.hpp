@@ -33,7 +33,7 @@ enum class Why {
   Fate,    // with its machine, or killed by the guardian of its agent
 };
 
-inline constexpr const char* kOtherEpoch = "another epoch";  // of a coordinator that is none of this job
+inline constexpr const char* kOtherEpoch = "another epoch";  // a coordinator of another job has it
 
 inline constexpr int kDdprun = -1, kLostNode = -2;  // values of Worker::root
 
@@ -162,7 +162,7 @@ struct Coordinator : Runner {
   bool is_written = false;  // the answer to the write that is under way is still to come
 };
 
-// What etcd has of the job, whoever can reach it.
+// What etcd has of the job.
 struct Etcd {
   std::int64_t revision = 0;
   int holder = -1;  // the coordinator that has claimed the job; -1: none
@@ -181,7 +181,7 @@ struct MachineState {
   Time calm_from;  // faults on this machine, and what follows from them, are over
   // With etcd: its ddprun, which may coordinate.
   bool has_keeper = false;
-  int keepers = 0;  // so many ddpruns were started here
+  int keepers = 0;  // number of ddpruns that were started here
   std::string newest_obeyed;
 };
 

@@ -124,7 +124,7 @@ TEST_CASE("takeover: the node that coordinated before is a node like any other, 
   CHECK(job.told(4).assignment.node_rank == 1);
 }
 
-TEST_CASE("takeover: a node that comes anew and coordinates displaces the one with node rank 0", "[rendezvous][unit]") {
+TEST_CASE("takeover: a newcomer that coordinates displaces the one with node rank 0", "[rendezvous][unit]") {
   MovingJob job(1, 2);
   job.shape.min_nodes = 1;
   job.shape.max_nodes = 3;

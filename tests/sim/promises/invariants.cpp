@@ -287,7 +287,7 @@ void Invariants::at_end() {
     promise(Promise::FewMessages, directives <= 4 + 2 * links + 4 * rounds,
             host + " got " + std::to_string(directives));
     const int reports = process.reports_sent - static_cast<int>(process.users_signals.size());
-    promise(Promise::FewMessages, reports <= 6 + links + (6 + process.config.workers) * rounds + process.successors,
+    promise(Promise::FewMessages, reports <= 6 + links + (6 + process.config.workers) * rounds + 2 * process.successors,
             host + " sent " + std::to_string(reports));
     if (scene_.plan.faults.empty() && reported_.count(process.index) > 0) {
       promise(Promise::FaultlessSucceeds, process.left && process.left->exit_code == 0, host);

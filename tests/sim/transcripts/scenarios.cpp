@@ -290,9 +290,9 @@ std::vector<Scenario> all_scenarios() {
        "no restart is spent.",
        taken_over(), true},
       {"coordinator_taken_over_and_replaced",
-       "The same in a job of a fixed number of nodes: it waits for another node in the place of the lost one. This "
-       "spends "
-       "a restart.",
+       "The node that coordinates loses its power in a job of a fixed number of nodes: the job waits for another node "
+       "in "
+       "the place of the lost one. This spends a restart.",
        replaced()},
       {"coordinator_slept",
        "The coordinator is suspended for longer than its lease, and its node lives on. Another node claims the job. "
