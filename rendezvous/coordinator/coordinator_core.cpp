@@ -1219,6 +1219,7 @@ void CoordinatorCore::on(const Recovered& event) {
   roster_.set_own(is_takeover ? Incarnation() : record.own);  // mutant: takeover_own
   restore_members(record, recorded);
   restore_round(record, recorded);
+  is_end_missed_ = is_over;                            // nodes without a seat are not in the record
   next_silence_check_ = now_ + kBetweenSilenceChecks;  // mutant: restored_check
   const bool runs = job_.phase == Phase::Opening || job_.phase == Phase::Running;
   if (!is_takeover || !runs) tell_again(record);

@@ -59,8 +59,9 @@ void World::try_to_claim(int machine) {
                      [this, machine] { try_to_claim(machine); });
   }
   // Another job with the same id is not simulated.
-  const bool is_other_job = state.newest_obeyed.empty() && invariants_.is_begun() &&
-                            (etcd.content.empty() || scene_.coordinator->core.over());
+  const bool is_over = scene_.coordinator && scene_.coordinator->core.over();
+  const bool is_other_job =
+      state.newest_obeyed.empty() && (is_over || (invariants_.is_begun() && etcd.content.empty()));
   if (!is_other_job) claim(machine);
 }
 
