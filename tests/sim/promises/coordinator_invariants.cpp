@@ -95,7 +95,7 @@ void Invariants::on_sent(const Process& to, const Directive& directive) {
     check_kept(to, directive);
     check_patience(directive.reason);
     const bool for_newcomer = has(directive.reason, " joined") && !has(directive.reason, "not restarted") &&
-                              stopped_at_ == scene_.now;  // otherwise the Stop is repeated
+                              stopped_at_ == scene_.now && !stopping_since_;  // otherwise the Stop is repeated
     promise(Promise::SuccessIsKept, !for_newcomer || !(has_succeeded(to.index) || is_ending(to.index)), to.config.host);
     if (directive.stop_signal == SIGKILL && has(directive.reason, " received on"))
       coverage_.reached(Branch::StopAtOnce);

@@ -244,7 +244,8 @@ void Invariants::on_leave(const Process& process, const launcher::Leave& leave) 
   const bool by_signal = has(leave.directive.reason, " received") && !has(leave.directive.reason, "on node") &&
                          !has(leave.directive.reason, "leaves the job");
   if (by_signal) coverage_.reached(Branch::DecidedAlone);
-  if (heard_the_end_.count(process.index) != 0) {
+  const bool was_let_go = has(leave.directive.reason, "this node leaves the job");  // before the end
+  if (heard_the_end_.count(process.index) != 0 && !was_let_go) {
     const bool same = leave.exit_code == the_end_->exit_code || (leave.exit_code == 1 && !leave.unkillable.empty());
     promise(Promise::OneEnd, same && leave.directive.reason == the_end_->reason,
             who + "; the end was " + the_end_->reason);
@@ -305,9 +306,9 @@ void Invariants::at_end() {
 }
 
 void Invariants::check_success(const std::string& who) {
-  int round = 0;  // a coordinator that finds no record knows of none
-  for (const Coordinator& coordinator : scene_.coordinators) round = std::max(round, coordinator.core.round());
-  if (succeeded_ == round) return;  // was checked before
+  const int known = scene_.coordinator->core.round();
+  const int round = known > 0 ? known : sent_round_;  // a coordinator that finds no record knows of none
+  if (succeeded_ == round) return;                    // was checked before
   std::set<int> ran;
   for (const Worker& worker : scene_.workers) {
     if (worker.round != round || worker.is_replaced) continue;
