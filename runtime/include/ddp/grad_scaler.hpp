@@ -101,12 +101,11 @@ class GradScaler {
   /// become zeros again: give the optimizer MasterWeights.
   template <typename Gradients>
   void unscale(Gradients& gradients) {
-    const Stage stage = stage_of(&gradients);
-    if (options_.enabled && stage == Stage::Unscaled) fail("unscale() was called twice for the same gradients");
-    if (options_.enabled && stage == Stage::Stepped) fail("unscale() was called after step()");
-    std::int32_t found_inf = unscale_all(gradients) ? 0 : 1;
-    if (options_.enabled && group_) group_.all_reduce({&found_inf, 1}, ReduceOp::Max);
-    turns_[&gradients] = {Stage::Unscaled, options_.enabled && found_inf != 0};
+    unscale_by(&gradients, [&] {
+      std::int32_t found_inf = unscale_all(gradients) ? 0 : 1;
+      if (options_.enabled && group_) group_.all_reduce({&found_inf, 1}, ReduceOp::Max);
+      return found_inf == 0;
+    });
   }
 
   /// Unscales the gradients if unscale() was not called, then calls take_step() unless a gradient was
@@ -114,13 +113,8 @@ class GradScaler {
   /// two calls of update().
   template <typename Gradients, typename Step>
   bool step(Gradients& gradients, Step&& take_step) {
-    if (stage_of(&gradients) == Stage::Stepped) fail("step() was called twice for the same gradients: call update()");
-    if (stage_of(&gradients) == Stage::Ready) unscale(gradients);
-    Turn& turn = turns_[&gradients];
-    turn.stage = options_.enabled ? Stage::Stepped : Stage::Ready;
-    if (turn.found_inf) return false;
-    take_step();
-    return true;
+    return step_by(
+        &gradients, [&] { unscale(gradients); }, take_step);
   }
   /// Calls optimizer.step() as the overload above calls take_step().
   template <typename Optimizer>
@@ -162,6 +156,35 @@ class GradScaler {
     growth_tracker_ = state.growth_tracker;
   }
 
+ protected:
+  /// Calls divide(), which returns whether all gradients are finite on every rank, as unscale() does for the gradients
+  /// of that address.
+  template <typename Divide>
+  void unscale_by(const void* gradients, Divide&& divide) {
+    const Stage stage = stage_of(gradients);
+    if (options_.enabled && stage == Stage::Unscaled) fail("unscale() was called twice for the same gradients");
+    if (options_.enabled && stage == Stage::Stepped) fail("unscale() was called after step()");
+    const bool are_finite = divide();
+    turns_[gradients] = {Stage::Unscaled, options_.enabled && !are_finite};
+  }
+  /// Calls unscale() if necessary and take_step() if it may, as step() does for the gradients of that address.
+  template <typename Unscale, typename Step>
+  bool step_by(const void* gradients, Unscale&& unscale, Step&& take_step) {
+    if (stage_of(gradients) == Stage::Stepped) fail("step() was called twice for the same gradients: call update()");
+    if (stage_of(gradients) == Stage::Ready) unscale();
+    Turn& turn = turns_[gradients];
+    turn.stage = options_.enabled ? Stage::Stepped : Stage::Ready;
+    if (turn.found_inf) return false;
+    take_step();
+    return true;
+  }
+  /// Throws Error with Status::InvalidArgument.
+  [[noreturn]] static void fail(const std::string& what) {
+    throw Error(Status::InvalidArgument, "GradScaler: " + what);
+  }
+  /// Returns 1 / scale, computed in 64 bits, then rounded, as torch does.
+  double inverse() const { return static_cast<float>(1 / static_cast<double>(get_scale())); }
+
  private:
   enum class Stage {
     Ready,     ///< gradients are times the scale
@@ -172,10 +195,6 @@ class GradScaler {
     Stage stage = Stage::Ready;
     bool found_inf = false;
   };
-
-  [[noreturn]] static void fail(const std::string& what) {
-    throw Error(Status::InvalidArgument, "GradScaler: " + what);
-  }
 
   Stage stage_of(const void* gradients) const {
     const auto turn = turns_.find(gradients);
@@ -201,9 +220,6 @@ class GradScaler {
     }
     return found_inf == 0;
   }
-
-  // Computed in 64 bits, then rounded, as torch does.
-  double inverse() const { return static_cast<float>(1 / static_cast<double>(get_scale())); }
 
   void set_scale(double scale) {
     const auto rounded = static_cast<float>(scale);

@@ -35,6 +35,29 @@ inline std::string names_of(const char* what, const std::vector<std::string>& na
   return text.empty() ? "" : std::string("; ") + what + ": " + text;
 }
 
+// Throws Error with Status::Mismatch, which names the tensors, unless a checkpoint has exactly these.
+inline void require_same(const std::string& path, const std::vector<Tensor>& found, const std::vector<Tensor>& wanted) {
+  std::vector<std::string> missing, unexpected, different;
+  const auto of = [](const std::string& name, const std::vector<Tensor>& tensors) {
+    return std::find_if(tensors.begin(), tensors.end(), [&](const Tensor& t) { return t.name == name; });
+  };
+  for (const Tensor& each : wanted) {
+    const auto tensor = of(each.name, found);
+    if (tensor == found.end()) {
+      missing.push_back(each.name);
+    } else if (tensor->dtype != each.dtype || tensor->shape != each.shape) {
+      different.push_back(each.name);
+    }
+  }
+  for (const Tensor& t : found) {
+    if (of(t.name, wanted) == wanted.end()) unexpected.push_back(t.name);
+  }
+  if (missing.empty() && unexpected.empty() && different.empty()) return;
+  throw Error(Status::Mismatch, path + ": these are not the model's parameters" + names_of("missing", missing) +
+                                    names_of("unexpected", unexpected) +
+                                    names_of("of another type or shape", different));
+}
+
 }  // namespace detail
 
 /// Returns the parameters' values as tensors, where they lie: for save_checkpoint() together with an optimizer's state,
@@ -72,26 +95,7 @@ inline void save_parameters(const std::string& path, const std::vector<Parameter
 /// others, or if a type or shape differs. Source: model.load_state_dict(torch.load(path)).
 inline void load_parameters(const std::string& path, const std::vector<Parameter>& parameters) {
   const Checkpoint file(path);
-  const std::vector<Tensor> found = file.tensors();
-  std::vector<std::string> missing, unexpected, different;
-  for (const Parameter& p : parameters) {
-    const auto tensor = std::find_if(found.begin(), found.end(), [&](const Tensor& t) { return t.name == p.name; });
-    if (tensor == found.end()) {
-      missing.push_back(p.name);
-    } else if (tensor->dtype != p.dtype || tensor->shape != detail::shape_of(p)) {
-      different.push_back(p.name);
-    }
-  }
-  for (const Tensor& t : found) {
-    const auto is_it = [&](const Parameter& p) { return p.name == t.name; };
-    if (std::none_of(parameters.begin(), parameters.end(), is_it)) unexpected.push_back(t.name);
-  }
-  if (!missing.empty() || !unexpected.empty() || !different.empty()) {
-    throw Error(Status::Mismatch, path + ": these are not the model's parameters" +
-                                      detail::names_of("missing", missing) +
-                                      detail::names_of("unexpected", unexpected) +
-                                      detail::names_of("of another type or shape", different));
-  }
+  detail::require_same(path, file.tensors(), state_dict(parameters));
   load_state_dict(parameters, file);
 }
 

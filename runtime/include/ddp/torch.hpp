@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// libddp for programs that use libtorch: DistributedDataParallel for modules, collectives on
-/// tensors. Header-only; libtorch's headers must be on the include path; 2.2 is the oldest release
+/// libddp for programs that use libtorch: DistributedDataParallel for modules, and what training puts
+/// around it. Header-only; libtorch's headers must be on the include path; 2.2 is the oldest release
 /// that this was tested with. With a libtorch without CUDA nothing of CUDA is needed; with an older
 /// one that has CUDA, link c10_cuda.
 ///
@@ -9,9 +9,17 @@
 ///     ddp::torch::DistributedDataParallel model(net);
 ///     loss(model(input), target).backward();   // net's gradients are averages now
 ///
-/// ddp/ddp.hpp does not include it. In a scope with `using namespace ddp`, write two
+/// Each header of ddp/torch has one subject and may be included alone, which compiles faster.
+/// ddp/ddp.hpp does not include this one. In a scope with `using namespace ddp`, write two
 /// colons before libtorch's namespace.
 #pragma once
 
+#include "ddp/torch/collectives.hpp"
+#include "ddp/torch/comm_hook.hpp"
 #include "ddp/torch/distributed_data_parallel.hpp"
+#include "ddp/torch/distributed_sampler.hpp"
+#include "ddp/torch/grad_scaler.hpp"
+#include "ddp/torch/save_module.hpp"
+#include "ddp/torch/sync_batch_norm.hpp"
 #include "ddp/torch/tensor.hpp"
+#include "ddp/torch/zero_redundancy_optimizer.hpp"

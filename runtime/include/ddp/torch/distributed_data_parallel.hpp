@@ -7,13 +7,16 @@
 #include <torch/nn/pimpl.h>
 
 #include <memory>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
+#include "ddp/comm_hook.hpp"
 #include "ddp/distributed_data_parallel.hpp"
 #include "ddp/error.hpp"
 #include "ddp/process_group.hpp"
 #include "ddp/session.hpp"
+#include "ddp/torch/comm_hook.hpp"
 #include "ddp/torch/graph.hpp"
 #include "ddp/torch/reducer.hpp"
 
@@ -98,11 +101,19 @@ class DistributedDataParallel {
   void join(Body&& body, const JoinOptions& options = {}) {
     reducer_->join(std::forward<Body>(body), options);
   }
-  /// Registers a hook that replaces the plain average, as
-  /// ddp::DistributedDataParallel::register_comm_hook() does.
+  /// Registers a hook that replaces the plain average. Once, before the first backward, on every rank. It is one of
+  /// libddp's own, such as ddp::fp16_compress_hook or ddp::PowerSGD, a shared_ptr to a CommHook, or a function that
+  /// takes a GradBucket of tensors, starts its exchange, and returns a function (or nullptr) that ends it
+  /// (ddp/torch/comm_hook.hpp).
   template <typename Hook>
   void register_comm_hook(Hook&& hook) {
-    averaging().register_comm_hook(std::forward<Hook>(hook));
+    using Function = std::decay_t<Hook>;
+    if constexpr (std::is_invocable_v<Function&, const GradBucket&>) {
+      averaging().register_comm_hook(
+          std::shared_ptr<CommHook>(std::make_shared<detail::FunctionHook<Function>>(std::forward<Hook>(hook))));
+    } else {
+      averaging().register_comm_hook(std::forward<Hook>(hook));
+    }
   }
   /// Returns the object that averages the module's gradients, for other functions of libddp. Its
   /// parameters are those of the module that require a gradient, in the module's order.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// Tensors of libtorch as buffers of libddp, and a group's collectives on them.
+/// Tensors of libtorch as buffers of libddp, on the stream that is libtorch's current one.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -16,13 +16,10 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "ddp/buffer.hpp"
 #include "ddp/cuda.hpp"
 #include "ddp/error.hpp"
-#include "ddp/process_group.hpp"
-#include "ddp/session.hpp"
 
 namespace ddp::torch {
 
@@ -53,6 +50,16 @@ inline DType dtype_of(at::ScalarType type) {
       throw Error(Status::InvalidArgument,
                   std::string("a tensor of ") + c10::toString(type) + ": libddp has no such element type");
   }
+}
+
+/// Returns libtorch's type for a DType. Throws Error with Status::InvalidArgument for an unsigned type
+/// of more than 8 bits, which libtorch does not compute with.
+inline at::ScalarType scalar_type_of(DType dtype) {
+  for (const at::ScalarType type :
+       {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16, at::kChar, at::kShort, at::kInt, at::kLong, at::kByte}) {
+    if (dtype_of(type) == dtype) return type;
+  }
+  throw Error(Status::InvalidArgument, "libtorch has no tensors of unsigned elements of more than 8 bits");
 }
 
 /// Returns the device of a tensor. Throws Error with Status::InvalidArgument if it is neither the
@@ -116,53 +123,5 @@ class CurrentStream {
  private:
   std::optional<StreamGuard> guard_;
 };
-
-/// @name Collectives on tensors
-/// These are the functions of ProcessGroup with the same names, on the default group unless one is
-/// given; tensors on a GPU follow libtorch's current stream. They throw as buffer() and those
-/// functions do.
-/// @{
-
-/// Reduces in place: every rank's tensor becomes the reduction over all ranks.
-inline void all_reduce(const at::Tensor& tensor, const Reduction& reduction = {},
-                       const ProcessGroup& group = default_group()) {
-  const CurrentStream stream(tensor);
-  group.all_reduce(buffer(tensor), reduction);
-}
-/// Reduces in place on root; the content of the other ranks' tensors is unspecified afterwards.
-inline void reduce(const at::Tensor& tensor, const Reduction& reduction = {}, int root = 0,
-                   const ProcessGroup& group = default_group()) {
-  const CurrentStream stream(tensor);
-  group.reduce(buffer(tensor), reduction, root);
-}
-/// Copies root's tensor into every rank's tensor.
-inline void broadcast(const at::Tensor& tensor, int root = 0, const ProcessGroup& group = default_group()) {
-  const CurrentStream stream(tensor);
-  group.broadcast(buffer(tensor), root);
-}
-/// Returns a new tensor with every rank's input: its first dimension is size(), and rank r's input
-/// is at index r.
-inline at::Tensor all_gather(const at::Tensor& input, const ProcessGroup& group = default_group()) {
-  std::vector<std::int64_t> sizes = {group.size()};
-  sizes.insert(sizes.end(), input.sizes().begin(), input.sizes().end());
-  at::Tensor output = at::empty(sizes, input.options());
-  const CurrentStream stream(input);
-  group.all_gather(buffer(input), buffer(output));
-  return output;
-}
-/// Reduces the inputs and gives each rank one part: rank r's output becomes the reduction of the
-/// inputs' r-th parts. input has size() times as many elements.
-inline void reduce_scatter(const at::Tensor& input, const at::Tensor& output, const Reduction& reduction = {},
-                           const ProcessGroup& group = default_group()) {
-  const CurrentStream stream(input);
-  group.reduce_scatter(buffer(input), buffer(output), reduction);
-}
-/// Sends an equal part of the input to every rank, and receives one from each.
-inline void all_to_all(const at::Tensor& input, const at::Tensor& output, const ProcessGroup& group = default_group()) {
-  const CurrentStream stream(input);
-  group.all_to_all(buffer(input), buffer(output));
-}
-
-/// @}
 
 }  // namespace ddp::torch
