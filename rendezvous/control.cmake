@@ -13,6 +13,17 @@ add_library(ddprun_control STATIC
   journal/file_journal.cpp
   journal/journal_format.cpp
   journal/memory_journal.cpp
+  etcd/base64.cpp
+  etcd/client.cpp
+  etcd/connection.cpp
+  etcd/etcd_journal.cpp
+  etcd/http_answer.cpp
+  etcd/lease_core.cpp
+  etcd/messages.cpp
+  etcd/request_course.cpp
+  etcd/revoke.cpp
+  etcd/tls_library.cpp
+  etcd/tls_session.cpp
   link/accept.cpp
   link/acceptor.cpp
   link/cipher.cpp

@@ -8,6 +8,7 @@ add_library(ddprun_store STATIC
   base/memory_left.cpp
   base/new_file.cpp
   base/random_id.cpp
+  base/shared_library.cpp
   base/text.cpp
   kept/kept_core.cpp
   net/asio.cpp
@@ -37,4 +38,4 @@ add_library(ddprun_store STATIC
 add_library(ddprun::store ALIAS ddprun_store)
 ddprun_target(ddprun_store)
 target_compile_definitions(ddprun_store PUBLIC BOOST_ASIO_SEPARATE_COMPILATION BOOST_ASIO_NO_DEPRECATED)
-target_link_libraries(ddprun_store PUBLIC Boost::headers Threads::Threads)
+target_link_libraries(ddprun_store PUBLIC Boost::headers Threads::Threads ${CMAKE_DL_LIBS})

@@ -30,8 +30,8 @@
 #include "apps/ddp_bench/store/key_map_cost.hpp"
 #include "apps/ddp_bench/store/rendezvous_load.hpp"
 #include "apps/ddp_bench/store/store_load.hpp"
-#include "collectives/shared_library.hpp"
 #include "rendezvous/base/file_limit.hpp"
+#include "rendezvous/base/shared_library.hpp"
 
 namespace {
 
@@ -142,8 +142,8 @@ struct CollectiveOptions {
 };
 
 decltype(&ddp::bench::ddp_bench_gloo_contender) open_gloo() {
-  const ddp::collectives::SharedLibrary module("plain Gloo", {ddp::bench::kGlooModule},
-                                               "build the target ddp_bench_gloo");
+  const ddp::rendezvous::SharedLibrary module("plain Gloo", {ddp::bench::kGlooModule},
+                                              "build the target ddp_bench_gloo");
   decltype(&ddp::bench::ddp_bench_gloo_contender) make = nullptr;
   module.find(ddp::bench::kGlooContender, make);
   return make;

@@ -106,7 +106,8 @@ int run(const ddp::apps::Launch& launch) {
   around.after_agent = [&](const std::string& how) { farewell.send("its agent " + how, launch.config); };
   if (parts) {
     around.siblings = &parts->siblings();
-    around.at_end = [&parts] { parts->remove_files(); };
+    around.before_end = [&parts] { parts->finish(); };
+    around.at_end = [&parts] { parts->clear(); };
   }
   return ddp::launcher::run_guarded(agent, launch.config.workers,
                                     ctrl_z_ends_job ? OnTerminalStop::GoOn : OnTerminalStop::Stop,

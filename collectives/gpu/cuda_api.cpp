@@ -5,10 +5,14 @@
 
 #include <string>
 
-#include "collectives/shared_library.hpp"
+#include "rendezvous/base/shared_library.hpp"
 #include "rendezvous/worker_contract.hpp"
 
 namespace ddp::collectives {
+
+using rendezvous::library_names;
+using rendezvous::SharedLibrary;
+
 namespace {
 
 // The _v2 suffixes are the driver's own: cuda.h maps the plain names to them.

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "collectives/gpu/nccl_api.hpp"
 
-#include "collectives/shared_library.hpp"
+#include "rendezvous/base/shared_library.hpp"
 #include "rendezvous/worker_contract.hpp"
 
 namespace ddp::collectives {
+
+using rendezvous::library_names;
+using rendezvous::SharedLibrary;
+
 namespace {
 
 NcclApi nccl_table(const SharedLibrary& library) {

@@ -146,7 +146,17 @@ class Agent {
     wait_for_signals();
     wait_for_guardian();
     processes_.preload();  // while the job comes together
-    coordination_.read_lines(io_);
+    coordination_.read_lines(io_, {.moved = [this](const std::string& why) { link_anew(why); },
+                                   .trouble =
+                                       [this](const std::string& why) {
+                                         if (!master_addr_.empty()) out_.log.warning("coordinator", why);
+                                         driver_.handle(LinkFailed{why});
+                                       },
+                                   .refused =
+                                       [this](const std::string& why) {
+                                         if (master_addr_.empty()) return driver_.handle(LinkRefused{why});
+                                         driver_.handle(LinkFailed{why});
+                                       }});
     connect();
     driver_.handle(Tick{});  // deadlines count from here, not from the first event of the link
     io_.run();
@@ -265,10 +275,12 @@ class Agent {
   void connect() {
     rendezvous::LinkClient::Callbacks callbacks;
     callbacks.on_up = [this](const std::string& coordinator_address) {
+      is_linked_ = true;
       coordinator_address_ = coordinator_address;
       master_addr_ = coordination_.master_addr(coordinator_address);
       open_what_shows_the_job(coordinator_address.empty());
-      driver_.handle(LinkUp{coordinator_address.empty() ? coordination_.own_endpoint() : coordinator_address});
+      driver_.handle(LinkUp{coordinator_address.empty() ? coordination_.own_endpoint() : coordinator_address,
+                            coordinator_address.empty()});
     };
     callbacks.on_message = [this](rendezvous::Directive directive) {
       can_look_ = directive.can_look;
@@ -282,12 +294,10 @@ class Agent {
         if (can_look_ && !trace_->coordinates() && !std::exchange(has_asked_for_clock_, true)) ask_for_clock();
       }
       driver_.handle(DirectiveArrived{std::move(directive), std::move(exiting)});
+      coordination_.note(core_.state(), node_rank_);
     };
     callbacks.on_heartbeat = [this] { driver_.handle(BeatArrived{}); };
-    callbacks.on_down = [this](const std::string& why) {
-      can_look_ = false;
-      driver_.handle(LinkDown{why});
-    };
+    callbacks.on_down = [this](const std::string& why) { unlinked(why); };
     callbacks.on_look_request = [this](const rendezvous::LookRequest& request) { looks_.on_request(request); };
     callbacks.on_look_answer = [this](rendezvous::LookAnswer answer) { looks_.on_answer(std::move(answer)); };
     callbacks.on_look_end = [this](rendezvous::LookEnd end) { looks_.on_end(std::move(end)); };
@@ -297,13 +307,27 @@ class Agent {
     callbacks.on_unreachable = [this](const std::string& why) {
       const bool never_linked = master_addr_.empty();
       if (never_linked && coordination_.look_again()) return connect();
+      coordination_.ask_again();
       driver_.handle(LinkFailed{why + coordination_.taken_by()});
     };
     callbacks.on_refused = [this](const std::string& why) {
       driver_.handle(LinkRefused{why + coordination_.taken_by()});
     };
     link_ = coordination_.link(io_, std::move(callbacks));
-    link_->start();
+    if (coordination_.is_known()) link_->start();
+  }
+
+  void unlinked(const std::string& why) {
+    can_look_ = is_linked_ = false;
+    driver_.handle(LinkDown{why});
+  }
+
+  // Another node coordinates. The client ends its link without a word.
+  void link_anew(const std::string& why) {
+    if (exit_code_) return;
+    link_->stop();
+    if (is_linked_) unlinked(why);
+    if (!exit_code_) connect();
   }
 
   // The first link says who coordinates.
@@ -378,6 +402,7 @@ class Agent {
                   std::to_string(config_.workers) + " of " + std::to_string(assignment.world_size) +
                       " workers are here, from rank " + std::to_string(assignment.base_rank));
     base_rank_ = assignment.base_rank;
+    node_rank_ = assignment.node_rank;
     hang_judge_.begin(assignment.node_rank);
     local_.begin_round(core_.state(), assignment);
     return assignment;
@@ -515,10 +540,12 @@ class Agent {
   std::optional<TraceFeed> trace_;
   bool has_asked_for_clock_ = false;
   std::unique_ptr<PageServer> page_;
-  int base_rank_ = 0;  // rank of local rank 0 in the newest round
+  int base_rank_ = 0;   // rank of local rank 0 in the newest round
+  int node_rank_ = -1;  // in the newest round; -1: this node had no place in any
   RoundHistory rounds_;
   DoubleSignal stop_, passed_on_;
   std::unique_ptr<rendezvous::LinkClient> link_;
+  bool is_linked_ = false;
   bool can_look_ = false;            // the link is up, and the coordinator knows looks
   std::string coordinator_address_;  // numeric; empty if the coordinator is in this process
   std::string master_addr_;  // workers' MASTER_ADDR, if the nodes have none in common; empty until there is a link

@@ -69,6 +69,7 @@ void AgentCore::step(TimePoint now, const AgentEvent& event, std::vector<AgentAc
 
 void AgentCore::on(const LinkUp& event) {
   state_.coordinator_address = event.coordinator_address;
+  is_beside_now_ = event.is_beside;
   // A new link is a sign of life, but not a second one over which nothing came.
   (is_new_link_ ? reconnected_.emplace() : heard_) = now_;
   linked_ = is_new_link_ = true;
@@ -150,8 +151,8 @@ void AgentCore::answered() {
 
 // Returns when the lease of this node's workers ends; see the head of agent_core.hpp.
 TimePoint AgentCore::lease_until() const {
-  const TimePoint silent = answered_ + lost_after_ * 2 / 3;                               // mutant: lease_length
-  return cut_ ? std::min(silent, *cut_ + rendezvous::kReconnectWindow * 2 / 3) : silent;  // mutant: lease_cut
+  const TimePoint silent = answered_ + lost_after_ * 2 / 3;               // mutant: lease_length
+  return cut_ ? std::min(silent, *cut_ + back_within_ * 2 / 3) : silent;  // mutant: lease_cut
 }
 
 std::optional<TimePoint> AgentCore::kill_at() const {
@@ -249,22 +250,44 @@ std::string AgentCore::why_not_believed(const Directive& directive) const {
          std::to_string(place.world_size);
 }
 
+// Whether an older coordinator speaks than this agent has obeyed.
+bool AgentCore::is_fenced_off(const Directive& directive) const {
+  const bool are_numbers = !directive.instance.empty() && !state_.instance.empty();
+  return are_numbers && rendezvous::is_older_epoch(directive.epoch, state_.epoch);  // mutant: fence
+}
+
+// Whether the coordinator is none of this agent's job. A newer one of the job takes the place of the one before.
+bool AgentCore::is_of_other_job(const Directive& directive) const {
+  if (!joined()) return false;
+  if (directive.instance != state_.instance) return true;
+  return directive.instance.empty() && directive.epoch != state_.epoch;
+}
+
 void AgentCore::on(const DirectiveArrived& event) {
   const Directive& directive = event.directive;
+  if (is_fenced_off(directive)) {
+    return act(
+        Reconnect{"an older coordinator speaks (epoch " + directive.epoch + ", the newest is " + state_.epoch + ")"});
+  }
   if (const std::string what = why_not_believed(directive); !what.empty()) {
     return end(1, "the coordinator" + (config_.coordinator.empty() ? "" : " at " + config_.coordinator) +
                       " gives this node what cannot be its own: " + what);
   }
   // Every directive shows that the coordinator is there, and carries its settings.
-  if (joined() && directive.epoch != state_.epoch) {
+  if (is_of_other_job(directive)) {
+    // A coordinator of the next job with this id says in its refusal what it knows of this one.
+    const bool is_refusal = !directive.instance.empty() && directive.kind == Directive::Kind::Exit;
+    if (is_refusal) return on_exit(directive);
     return end(kStartAgain,
                "another coordinator answers at " + config_.coordinator + "; the one this node served is gone");
   }
   state_.epoch = directive.epoch;
+  state_.instance = directive.instance;
   heard_ = now_;
   // The first directive answers this link's report; others may come from a coordinator that hears nothing from here.
   if (is_new_link_) answered();  // mutant: answered
   lost_after_ = directive.lost_after;
+  back_within_ = directive.back_within;
   if (lost_after_.count() > 0 && !next_beat_) next_beat_ = now_ + lost_after_ / kBeatsPerLife;
   // Obey it.
   if (directive.round < (next_ ? next_->round : state_.round)) return;  // about an older round; mutant: old_news
@@ -308,7 +331,8 @@ void AgentCore::on_stop(const DirectiveArrived& event) {
 
 void AgentCore::on_exit(Directive exit) {
   decision_until_.reset();
-  is_released_ = true;
+  // The first end stands: another coordinator may come while the workers end, and find that the record is gone.
+  if (std::exchange(is_released_, true)) return;
   const bool has_succeeded = phase_ == Phase::Idle && state_.succeeded;
   if (exit.exit_code == 0 && exit.round == assigned_round_ && exit.round > 0 && !has_succeeded) {
     exit.exit_code = 1;
@@ -668,6 +692,7 @@ void AgentCore::begin_succession(const WorkerExited& event) {
     if (other.succession) std::erase(other.succession->death.exiting, event.local_rank);
   }
   act(StartSuccessor{event.local_rank});
+  report();  // a restart counts from the death on (--restart-window)
 }
 
 void AgentCore::on(const SuccessorStarted& event) {

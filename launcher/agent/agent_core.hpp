@@ -32,11 +32,15 @@
 // time, the worker has failed, as it was killed.
 //
 // The lease: the coordinator counts a node as lost after lost_after of silence (its Directives carry the value), or
-// when a link that broke does not come back within kReconnectWindow; then the job goes on without the node. No worker
+// when a link that broke does not come back in time (back_within); then the job goes on without the node. No worker
 // of this node may be left by then, so they are killed after two thirds of either time. It is counted from when this
 // node sent the newest message that the coordinator has answered, since the coordinator heard from it then or later.
 // After all of lost_after this agent leaves. A node that was told to leave has no lease: no later round knows it, its
 // workers have their grace, and the coordinator may end before them.
+//
+// Where each coordinator of the job has an epoch of its own, one may take the place of another while that one is
+// stopped or cut off, and does not know yet. The epoch is the fence: an agent obeys the newest that it has met, and
+// drops a link over which an older one speaks. What that one says counts for nothing, not even as a sign of life.
 //
 // An agent that does not run (it is stopped, hangs, or its machine sleeps) cannot kill them. Its keeper does so in its
 // place at the time that the newest SetDeadman named, a moment after the end of the lease. The coordinator's own agent
@@ -100,6 +104,7 @@ inline constexpr std::chrono::seconds kSameRequest{2};
 // ---- events ----
 struct LinkUp {
   std::string coordinator_address = {};  // as in AgentState
+  bool is_beside = false;                // AgentConfig::is_beside_coordinator, where that changes from link to link
 };
 struct LinkDown {  // the link broke; the driver connects again
   std::string why;
@@ -299,6 +304,8 @@ class AgentCore {
   void on(const GuardianGone& event);
   void on(const Tick& event);
 
+  bool is_fenced_off(const rendezvous::Directive& directive) const;
+  bool is_of_other_job(const rendezvous::Directive& directive) const;
   std::string why_not_believed(const rendezvous::Directive& directive) const;
   void on_stop(const DirectiveArrived& event);
   void on_exit(rendezvous::Directive exit);
@@ -345,7 +352,7 @@ class AgentCore {
   bool joined() const { return !state_.epoch.empty(); }
   bool is_coordinators() const { return config_.coordinator.empty(); }
   // Whether the job ends with this agent, since the coordinator does: then that one has to inform the others first.
-  bool takes_coordinator_along() const { return is_coordinators() || config_.is_beside_coordinator; }
+  bool takes_coordinator_along() const { return is_coordinators() || config_.is_beside_coordinator || is_beside_now_; }
   bool may_kill() const;
   TimePoint lease_until() const;
   std::optional<TimePoint> kill_at() const;
@@ -413,10 +420,11 @@ class AgentCore {
   TimePoint heard_;                   // when the coordinator's newest message arrived
   std::optional<TimePoint> asked_;    // when the unanswered message (a new link's report, or a heartbeat) was sent
   TimePoint answered_;                // when the newest message that was answered was sent
+  bool is_beside_now_ = false;        // as the newest link said
   bool is_new_link_ = false;          // nothing has arrived over it yet
   RoundTrips round_trips_;            // what heartbeats over this link took
   std::optional<TimePoint> cut_;      // since when a link that worked is broken, or its successor unanswered
-  std::chrono::milliseconds lost_after_{0};
+  std::chrono::milliseconds lost_after_{0}, back_within_{rendezvous::kReconnectWindow};
   std::optional<TimePoint> next_beat_, next_waiting_line_;
   std::optional<TimePoint> reconnected_;  // when a silent link was last given up
   std::optional<TimePoint> due_;          // when the next Tick was due, as of the last step

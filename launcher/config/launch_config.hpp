@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "launcher/config/compatibility_mode.hpp"
+#include "launcher/config/etcd_config.hpp"
 #include "launcher/config/log_config.hpp"
 #include "launcher/config/page_config.hpp"
 #include "launcher/config/program.hpp"
@@ -73,6 +74,7 @@ struct LaunchConfig {
   std::uint16_t master_port = 0;          // 0: any free one
   std::vector<std::uint16_t> next_ports;  // tried in turn if master_port is taken; only this job's coordinator answers
   std::string meeting_file;  // nodes meet in this file instead (--rdzv-conf store_type=file); empty: at master_addr
+  std::optional<EtcdConfig> etcd;  // several nodes: the job's record is there, and any node may coordinate
   // Numeric; a store on this node listens on them. Empty: on those that master_addr and local_addr lead to.
   std::vector<std::string> store_addresses = {"127.0.0.1", "::1"};
   int node_rank = 0;                       // static

@@ -17,7 +17,7 @@ namespace {
 // Returns whether this node is to coordinate, or to try.
 bool is_host(const LaunchConfig& config) {
   if (config.job.max_nodes == 1) return true;
-  if (!config.meeting_file.empty()) return false;  // the file says which one does
+  if (!config.meeting_file.empty() || config.etcd) return false;  // the file or etcd says which one does
   if (config.job.node_ranks_given) return config.node_rank == 0;
   if (config.is_host) return *config.is_host;
   return rendezvous::is_own_host(config.master_addr, config.local_addr);
@@ -58,6 +58,10 @@ Coordination::Coordination(const LaunchConfig& config, const std::string& incarn
       config.meeting_file.empty() ? rendezvous::endpoint(config.master_addr, config.master_port) : config.meeting_file;
   if (!config.next_ports.empty()) where_ += " (or " + std::to_string(config.next_ports.size()) + " other ports)";
   if (config.job.max_nodes == 1) where_.clear();
+  if (config.etcd) {
+    meet_in_etcd();
+    return;
+  }
   if (parts_ && parts_->are_here()) {  // the agent before this one had them started
     coordinates_beside_ = true;
     addresses_ = parts_->plan().addresses;
@@ -75,11 +79,52 @@ Coordination::Coordination(const LaunchConfig& config, const std::string& incarn
   }
 }
 
-void Coordination::read_lines(rendezvous::asio::io_context& io) {
+void Coordination::read_lines(rendezvous::asio::io_context& io, EtcdEvents events) {
   if (!parts_) return;
-  lines_ = parts_->read_lines(io, {.warning = log_.warning, .record = [this](const rendezvous::RecordNode& node) {
-                                     log_.record(node, proof_);
-                                   }});
+  etcd_events_ = std::move(events);
+  lines_ = parts_->read_lines(io, {.warning = log_.warning,
+                                   .record = [this](const rendezvous::RecordNode& node) { log_.record(node, proof_); },
+                                   .holder = [this](const Holder& holder) { on_holder(holder); },
+                                   .trouble = etcd_events_.trouble,
+                                   .refused = etcd_events_.refused});
+  if (config_.etcd) parts_->ask_for_holder();
+}
+
+// ---- etcd ----
+
+// Every node can coordinate, so each listens at a port of its own.
+void Coordination::meet_in_etcd() {
+  where_ = "the node that etcd names";
+  etcd_settings(*config_.etcd);  // what is wrong with TLS is said here
+  if (parts_->are_here()) {
+    addresses_ = parts_->plan().addresses;
+  } else {
+    listen(0);
+    start_parts();
+  }
+}
+
+// Lines of a candidate that was killed may come late, and each is said more than once.
+void Coordination::on_holder(const Holder& holder) {
+  if (told_place_ >= 0) parts_->tell_place(told_place_);
+  if (holder_ && holder.epoch <= holder_->epoch) return;
+  const bool is_same = holder_ && holder_->note == holder.note;
+  const bool was_here = is_held_here();
+  holder_ = holder;
+  if (is_held_here() && !was_here) warn_if_open(holder.note.port);
+  if (!is_same) etcd_events_.moved("node " + holder.note.host + " coordinates now");
+}
+
+void Coordination::note(const rendezvous::AgentState& state, int node_rank) {
+  if (!config_.etcd) return;
+  if (std::exchange(told_epoch_, state.epoch) != state.epoch) parts_->note_obeyed(state.epoch);
+  if (std::exchange(told_place_, node_rank) != node_rank) parts_->tell_place(node_rank);
+}
+
+void Coordination::ask_again() const {
+  if (!config_.etcd) return;
+  parts_->ask_for_holder();
+  parts_->tell_place(told_place_);
 }
 
 bool Coordination::look_again() {
@@ -159,8 +204,8 @@ void Coordination::listen(std::uint16_t port) {
 
 void Coordination::start_parts() {
   parts_->start({.epoch = epoch_, .addresses = addresses_}, listeners_, file_ ? file_->held() : -1);
-  coordinates_beside_ = true;
-  warn_if_open(listeners_.port);
+  coordinates_beside_ = !config_.etcd;
+  if (!config_.etcd) warn_if_open(listeners_.port);
   listeners_ = {};
 }
 
@@ -198,6 +243,13 @@ void Coordination::warn_if_open(std::uint16_t port) {
 }
 
 rendezvous::LinkTarget Coordination::target() const {
+  if (config_.etcd) {
+    rendezvous::LinkTarget holder{.hosts = {}, .ports = {}, .job = rendezvous::job_tag(config_.job.id)};
+    if (!holder_) return holder;
+    holder.hosts = holder_->note.addresses;
+    holder.ports = {holder_->note.port};
+    return holder;
+  }
   if (file_) return {.hosts = named_.addresses, .ports = {named_.port}, .job = rendezvous::job_tag(named_.epoch)};
   rendezvous::LinkTarget target{.hosts = {config_.master_addr}, .ports = {config_.master_port}, .job = {}};
   if (config_.next_ports.empty()) return target;
@@ -211,7 +263,7 @@ std::unique_ptr<rendezvous::LinkClient> Coordination::link(rendezvous::asio::io_
   if (coordinator_) {
     return std::make_unique<rendezvous::LinkClient>(io, coordinator_->connect_agent(), std::move(callbacks));
   }
-  if (coordinates_beside_) {
+  if (coordinates_beside_ || is_held_here()) {
     return std::make_unique<rendezvous::LinkClient>(
         io, [this] { return parts_->link(); }, std::move(callbacks));
   }

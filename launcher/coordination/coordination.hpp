@@ -23,13 +23,26 @@ class Coordination {
     std::function<void(const std::string&)> info;
     std::function<void(const rendezvous::RecordNode&, const std::string& proof)> record;  // proof: "secret"
   };
+  // What happens where the job's record is in etcd, on the loop of read_lines().
+  struct EtcdEvents {
+    std::function<void(const std::string& why)> moved;    // link() leads elsewhere from now on
+    std::function<void(const std::string& why)> trouble;  // etcd does not answer
+    std::function<void(const std::string& why)> refused;  // etcd cannot be used
+  };
   // Starts the coordinator if this node is the one: in this process in a job of one node, else `parts` beside it. May
   // look up names. Throws rendezvous::Error if the port is taken or the secret cannot be used.
   Coordination(const LaunchConfig& config, const std::string& incarnation, Parts* parts, Lines log);
 
   // Takes in what the parts have to say, from now on.
-  void read_lines(rendezvous::asio::io_context& io);
+  void read_lines(rendezvous::asio::io_context& io, EtcdEvents events);
   void stop_reading() { lines_.reset(); }
+
+  // Returns whether it is known where the coordinator is, so that link() leads there.
+  bool is_known() const { return !config_.etcd || holder_; }
+  // With etcd: what this node's candidate has to know of its agent.
+  void note(const rendezvous::AgentState& state, int node_rank);
+  // With etcd: there is no link, and what this node's candidate and agent said may be lost.
+  void ask_again() const;
 
   // Looks again when nothing answers where the coordinator should be. What held the port, perhaps a ddprun that was
   // dying, may be gone by now; the meeting file may be of a job that is gone, or may name another node by now. Returns
@@ -55,6 +68,9 @@ class Coordination {
 
  private:
   rendezvous::LinkTarget target() const;
+  void meet_in_etcd();
+  void on_holder(const Holder& holder);
+  bool is_held_here() const { return holder_ && holder_->note.node == parts_->node(); }
   void meet_in_file();
   bool coordinate_in_file();
   // Returns whether several ddpruns on this machine may compete for the endpoint, so that losing it is no error.
@@ -86,6 +102,10 @@ class Coordination {
   rendezvous::Listeners listeners_;                       // until the parts have them
   bool coordinates_beside_ = false;                       // the parts run on this node
   std::unique_ptr<rendezvous::MessageChannel> lines_;
+  EtcdEvents etcd_events_;
+  std::optional<Holder> holder_;  // with etcd
+  std::string told_epoch_;        // to the candidate
+  int told_place_ = -1;
 };
 
 }  // namespace ddp::launcher

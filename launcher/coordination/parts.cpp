@@ -3,15 +3,21 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <cstring>
 #include <new>
 #include <sstream>
+#include <string_view>
 #include <utility>
+#include <variant>
 
 #include "launcher/coordination/membership.hpp"
 #include "launcher/local/agent_socket.hpp"
@@ -20,9 +26,11 @@
 #include "rendezvous/base/error.hpp"
 #include "rendezvous/base/file_limit.hpp"
 #include "rendezvous/base/random_id.hpp"
-#include "rendezvous/coordinator/coordinator.hpp"
+#include "rendezvous/base/text.hpp"
+#include "rendezvous/etcd/revoke.hpp"
 #include "rendezvous/journal/file_journal.hpp"
 #include "rendezvous/journal/memory_journal.hpp"
+#include "rendezvous/net/own_address.hpp"
 
 namespace ddp::launcher {
 
@@ -32,8 +40,13 @@ using rendezvous::RecordNode;
 
 namespace {
 
-// A line begins with a letter: a warning, or a node's record with fields up to a NUL.
-constexpr char kWarning = 'W', kNode = 'N';
+// A line begins with a letter: a warning; a node's record, with fields up to a NUL; who holds the job, the epoch and a
+// newline before the note; what etcd does not do now, or never.
+constexpr char kWarning = 'W', kNode = 'N', kHolder = 'H', kTrouble = 'T', kRefused = 'R';
+// What the agent asks, and says with a number behind it.
+constexpr char kWhoHolds[] = "who", kPlace[] = "place ", kLink[] = "link";
+// At the end of a job the coordinator removes its record, which takes it a moment.
+constexpr std::chrono::milliseconds kReleasesWithin{1500}, kRevokesWithin{1000};
 // What a coordinator that was given up waits for all agents to link.
 constexpr std::chrono::seconds kGivenUpStaysFor{3};
 // Larger than any round, so that agents take the end that this one tells for news.
@@ -45,6 +58,26 @@ constexpr int kAfterAllRounds = 1 << 30;
 
 // Returns where the journal is, or would be; empty: this machine has no folder for it.
 std::string journal_path(const std::string& id) { return agent_socket_folder() + "/journal-" + id; }
+
+void take_record(const std::string& text, const std::function<void(const RecordNode&)>& take) {
+  std::vector<std::string> fields;
+  std::istringstream rest(text);
+  for (std::string field; std::getline(rest, field, '\0');) fields.push_back(field);
+  fields.resize(4);
+  if (fields[0].size() != 1) return;
+  take({static_cast<RecordNode::What>(fields[0][0] - '0'), fields[1], fields[2], fields[3]});
+}
+
+std::string line_of(const Holder& holder) {
+  return kHolder + std::to_string(holder.epoch) + "\n" + text_of(holder.note);
+}
+
+void take_holder(const std::string& text, const std::function<void(const Holder&)>& take) {
+  const std::size_t end = std::min(text.find('\n'), text.size());
+  const auto epoch = rendezvous::parse_number<std::int64_t>(std::string_view(text).substr(0, end));
+  const auto note = read_holder_note(text.substr(std::min(end + 1, text.size())));
+  if (epoch && std::holds_alternative<HolderNote>(note)) take({*epoch, std::get<HolderNote>(note)});
+}
 
 rendezvous::JobRecord given_up(const std::string& epoch, const std::string& why) {
   rendezvous::Directive exit;
@@ -71,7 +104,7 @@ Parts::Pair Parts::make_pair() {
 
 Parts::Parts(const LaunchConfig& config)
     : config_(config),
-      journal_id_(rendezvous::random_id()),
+      id_(rendezvous::random_id()),
       links_(make_pair()),
       own_(make_pair()),
       lines_(make_pair()),
@@ -84,10 +117,39 @@ Parts::Parts(const LaunchConfig& config)
 
 Parts::~Parts() { munmap(clients_, sizeof *clients_); }
 
-void Parts::remove_files() const {
-  const std::string path = journal_path(journal_id_);
+void Parts::clear() {
+  if (config_.etcd) return hand_over();
+  const std::string path = journal_path(id_);
   unlink(path.c_str());
   unlink((path + ".new").c_str());
+}
+
+// A job that has ended in order is released by its coordinator, which ends then.
+void Parts::finish() {
+  if (standing_.held()) siblings_.wait_for_first(kReleasesWithin);
+}
+
+// If the coordinator has not released what it held, the job goes on, and another node can take this one's place at
+// once. A process of its own asks for that, since it needs a thread to look up names.
+void Parts::hand_over() {
+  const auto held = standing_.held();
+  if (!held) return;
+  const pid_t asking = fork();
+  if (asking == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    revoke(*held);
+    _exit(0);
+  }
+  if (asking > 0) waitpid(asking, nullptr, 0);
+  standing_.release();
+}
+
+void Parts::revoke(const Standing::Inheritance& held) const {
+  try {
+    rendezvous::revoke_lease(etcd_settings(*config_.etcd), held.lease, kRevokesWithin);
+  } catch (const rendezvous::Error&) {
+    // It ends by itself.
+  }
 }
 
 // ---- In the agent ----
@@ -116,21 +178,32 @@ Descriptor Parts::link() const {
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) return Descriptor();
   const Descriptor coordinators(ends[0]);
   Descriptor own(ends[1]);
-  if (!rendezvous::send_with_descriptors(own_.left.get(), "link", {coordinators.get()})) return Descriptor();
+  if (!rendezvous::send_with_descriptors(own_.left.get(), kLink, {coordinators.get()})) return Descriptor();
   return own;
+}
+
+// Both are asked again when there is no link.
+void Parts::ask_for_holder() const { rendezvous::send_with_descriptors(own_.left.get(), kWhoHolds, {}); }
+void Parts::tell_place(int node_rank) const {
+  rendezvous::send_with_descriptors(own_.left.get(), kPlace + std::to_string(node_rank), {});
 }
 
 std::unique_ptr<rendezvous::MessageChannel> Parts::read_lines(asio::io_context& io, Lines lines) const {
   return std::make_unique<rendezvous::MessageChannel>(
       io, lines_.right.get(), [lines = std::move(lines)](const rendezvous::DescriptorMessage& message) {
         const std::string text = message.text.substr(1);
-        if (message.text.front() == kWarning) return lines.warning(text);
-        std::vector<std::string> fields;
-        std::istringstream rest(text);
-        for (std::string field; std::getline(rest, field, '\0');) fields.push_back(field);
-        fields.resize(4);
-        if (fields[0].size() != 1) return;
-        lines.record({static_cast<RecordNode::What>(fields[0][0] - '0'), fields[1], fields[2], fields[3]});
+        switch (message.text.front()) {
+          case kWarning:
+            return lines.warning(text);
+          case kTrouble:
+            return lines.trouble(text);
+          case kRefused:
+            return lines.refused(text);
+          case kHolder:
+            return take_holder(text, lines.holder);
+          case kNode:
+            return take_record(text, lines.record);
+        }
       });
 }
 
@@ -166,7 +239,7 @@ std::unique_ptr<rendezvous::Journal> Parts::make_journal(asio::io_context& io, c
     tell(kWarning + std::string("the coordinator keeps no journal, so the job ends if it is killed: ") + error.what());
     return std::make_unique<rendezvous::MemoryJournal>(io, epoch);
   }
-  return std::make_unique<rendezvous::FileJournal>(io, journal_path(journal_id_), epoch);
+  return std::make_unique<rendezvous::FileJournal>(io, journal_path(id_), epoch);
 }
 
 int Parts::run_store(const Siblings::Life& life) {
@@ -195,6 +268,8 @@ int Parts::run_store(const Siblings::Life& life) {
 int Parts::run_coordinator(const Siblings::Life& life) {
   signal(SIGPIPE, SIG_IGN);
   raise_limits();
+  const bool gives_up = !life.gives_up_since.empty();
+  if (gives_up && config_.etcd) return watch(life.gives_up_since);
   const Plan plan = this->plan();
   const bool is_given = config_.job.node_ranks_given;
   rendezvous::Coordinator::Options options;
@@ -212,7 +287,8 @@ int Parts::run_coordinator(const Siblings::Life& life) {
   options.stores = [this](asio::io_context& io, rendezvous::RemoteStores::Callbacks callbacks) {
     return std::make_unique<rendezvous::RemoteStores>(io, links_.right.get(), std::move(callbacks));
   };
-  const bool gives_up = !life.gives_up_since.empty();
+  std::unique_ptr<Candidate> candidate;
+  std::atomic<rendezvous::Coordinator*> serving = nullptr;
   if (gives_up) {
     options.begins_with = given_up(plan.epoch, life.gives_up_since);
   } else {
@@ -223,8 +299,16 @@ int Parts::run_coordinator(const Siblings::Life& life) {
     siblings_.say_why(why);
     _exit(1);
   };
+  if (config_.etcd) {
+    candidate = make_candidate([&serving] {
+      if (rendezvous::Coordinator* const coordinator = serving) coordinator->stand_by();
+    });
+    use_etcd(*candidate, options);
+  }
   rendezvous::CoordinatorConfig config = {.job = config_.job,
                                           .epoch = plan.epoch,
+                                          .node = id_,
+                                          .host = rendezvous::host_name(),
                                           .own_is_here = false,
                                           .keeps_record = !gives_up,
                                           .join_timeout = config_.timeouts.join,
@@ -233,12 +317,75 @@ int Parts::run_coordinator(const Siblings::Life& life) {
                                           .max_unheard_links = rendezvous::most_silent_links(),
                                           .seat_order = rendezvous::SeatOrder(config_.host_places)};
   if (gives_up) config.stays_over_for = kGivenUpStaysFor;
-  if (life.number > 1 && !gives_up) tell(kWarning + ("the coordinator was started again: " + life.why_before));
+  if (life.number > 1 && !gives_up && !config_.etcd) {
+    tell(kWarning + ("the coordinator was started again: " + life.why_before));
+  }
   rendezvous::Coordinator coordinator(config, std::move(options));
+  serving = &coordinator;
   asio::io_context io{1};
   const rendezvous::MessageChannel own(io, own_.right.get(), [&](rendezvous::DescriptorMessage message) {
-    if (!message.descriptors.empty()) coordinator.link_own(std::move(message.descriptors.front()));
+    if (!message.descriptors.empty()) return coordinator.link_own(std::move(message.descriptors.front()));
+    if (candidate) serve_agent(message.text, *candidate);
   });
+  io.run();
+  return 1;
+}
+
+// ---- With etcd ----
+
+std::unique_ptr<Candidate> Parts::make_candidate(std::function<void()> stand_by) {
+  HolderNote note{.node = id_, .host = rendezvous::host_name(), .addresses = {}, .port = listeners().port};
+  note.addresses = config_.local_addr.empty() ? rendezvous::own_addresses() : std::vector{config_.local_addr};
+  if (note.addresses.empty()) note.addresses = {"127.0.0.1"};
+  if (note.addresses.size() > kMostNoteAddresses) note.addresses.resize(kMostNoteAddresses);
+  return std::make_unique<Candidate>(
+      config_, standing_, std::move(note),
+      Candidate::Callbacks{.holder =
+                               [this](const Holder& holder) {
+                                 siblings_.say_up();
+                                 tell(line_of(holder));
+                               },
+                           .stand_by = std::move(stand_by),
+                           .trouble = [this](const std::string& why) { tell(kTrouble + why); },
+                           .warning = [this](const std::string& line) { tell(kWarning + line); }});
+}
+
+void Parts::use_etcd(Candidate& candidate, rendezvous::Coordinator::Options& options) {
+  options.job = rendezvous::job_tag(config_.job.id);
+  options.journal = [&candidate](asio::io_context& io) { return candidate.make_journal(io, Candidate::Wants::ToHold); };
+  options.own_epoch = [this] { return standing_.obeyed(); };
+  options.on_claimed = [&candidate] { candidate.claimed(); };
+  options.on_done = [] { _exit(Siblings::kDone); };  // clear() gives up what may still be held
+  options.on_lost = [this, &candidate](const std::string& why) {
+    if (!candidate.has_begun()) return tell(kRefused + why);  // the agent says so, and ends
+    standing_.release();
+    tell(kWarning + ("this node does not coordinate any more: " + why));
+    _exit(Siblings::kAgain);
+  };
+}
+
+void Parts::serve_agent(const std::string& request, Candidate& candidate) const {
+  if (request == kWhoHolds) return candidate.say_again();
+  const std::string_view text(request);
+  if (!text.starts_with(kPlace)) return;
+  const auto rank = rendezvous::parse_number<int>(text.substr(std::strlen(kPlace)));
+  if (rank) candidate.set_place(*rank);
+}
+
+// This node coordinates no more, but its agent has to know who does.
+int Parts::watch(const std::string& why) {
+  if (const auto held = standing_.held()) revoke(*held);
+  standing_.release();
+  tell(kWarning + ("this node cannot coordinate any more: " + why));
+  asio::io_context io{1};
+  const auto candidate = make_candidate([] {});
+  const auto journal = candidate->make_journal(io, Candidate::Wants::ToWatch);
+  const rendezvous::MessageChannel own(io, own_.right.get(), [&](const rendezvous::DescriptorMessage& message) {
+    serve_agent(message.text, *candidate);
+  });
+  journal->claim({.on_claimed = [](const rendezvous::JournalClaim&) {},
+                  .on_kept = [](std::uint64_t) {},
+                  .on_lost = [this](const std::string& reason) { tell(kTrouble + reason); }});
   io.run();
   return 1;
 }

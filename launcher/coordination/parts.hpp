@@ -8,17 +8,22 @@
 //
 // The keeper holds both ends of each pair and the sockets that listen, so nothing is lost while one of the processes is
 // not there: connections wait. The coordinator's journal is a file in this user's own folder, which goes with the job.
+//
+// Where the job's record is in etcd, every node has both processes, and the coordinator is a candidate (candidate.hpp).
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "launcher/config/launch_config.hpp"
+#include "launcher/coordination/candidate.hpp"
+#include "launcher/coordination/standing.hpp"
 #include "launcher/process/siblings.hpp"
-#include "rendezvous/coordinator/coordinator_core.hpp"
+#include "rendezvous/coordinator/coordinator.hpp"
 #include "rendezvous/journal/journal.hpp"
 #include "rendezvous/net/asio.hpp"
 #include "rendezvous/net/listen.hpp"
@@ -35,8 +40,10 @@ class Parts {
   Parts& operator=(const Parts&) = delete;
 
   Siblings& siblings() { return siblings_; }
-  // Removes the journal.
-  void remove_files() const;
+  // The agent has ended by itself: lets the coordinator finish.
+  void finish();
+  // When nothing of the job is left on this node: removes the journal's file, or gives up the right to coordinate.
+  void clear();
 
   // What the agent decides for them. They know the rest from their config.
   struct Plan {
@@ -51,12 +58,21 @@ class Parts {
   Plan plan() const;
   // Hands the coordinator one end of a link and returns the other; none: errno says why.
   rendezvous::Descriptor link() const;
-  // What they tell the user through the agent.
+  // What they tell the user through the agent; and, with etcd, the agent.
   struct Lines {
     std::function<void(const std::string&)> warning;
     std::function<void(const rendezvous::RecordNode&)> record;
+    std::function<void(const Holder&)> holder = {};
+    std::function<void(const std::string&)> trouble = {};  // etcd does not answer
+    std::function<void(const std::string&)> refused = {};  // etcd cannot be used
   };
   std::unique_ptr<rendezvous::MessageChannel> read_lines(rendezvous::asio::io_context& io, Lines lines) const;
+
+  // In the agent, with etcd. Names this node's ddprun.
+  const std::string& node() const { return id_; }
+  void ask_for_holder() const;
+  void tell_place(int node_rank) const;
+  void note_obeyed(const std::string& epoch) { standing_.obey(epoch); }
 
  private:
   struct Pair {
@@ -65,17 +81,24 @@ class Parts {
   static Pair make_pair();
   int run_coordinator(const Siblings::Life& life);
   int run_store(const Siblings::Life& life);
+  std::unique_ptr<Candidate> make_candidate(std::function<void()> stand_by);
+  int watch(const std::string& why);
+  void use_etcd(Candidate& candidate, rendezvous::Coordinator::Options& options);
+  void serve_agent(const std::string& request, Candidate& candidate) const;
+  void hand_over();
+  void revoke(const Standing::Inheritance& held) const;
   std::unique_ptr<rendezvous::Journal> make_journal(rendezvous::asio::io_context& io, const std::string& epoch,
                                                     bool is_first) const;
   rendezvous::Listeners listeners() const;
   void tell(const std::string& line) const;
 
   const LaunchConfig& config_;
-  const std::string journal_id_;
+  const std::string id_;                 // names the journal's file, and this node among those that may coordinate
   Pair links_;                           // left: the store; right: the coordinator
   Pair own_;                             // left: the agent; right: the coordinator
   Pair lines_;                           // left: both; right: the agent
   std::atomic<int>* clients_ = nullptr;  // connections of the store, in shared memory
+  Standing standing_;
   Siblings siblings_;
 };
 

@@ -92,6 +92,7 @@ struct Watch {
   const Deadman* deadman = nullptr;
   std::function<void(const std::string& how)> after_agent = {};
   Siblings* siblings = nullptr;
+  std::function<void()> before_end = {};
   std::function<pid_t(int life)> start_agent = {};  // starts another agent; empty: this node ends with its agent
   int life = 1;                                     // number of the agent, from 1
   Clock::time_point agent_began = Clock::now();
@@ -182,11 +183,12 @@ void fence(const Watch& watch) {
 
 // Waits until a signal is pending, the deadman has expired, or the starter has ended.
 void wait_for_event(const Descriptor& signals, const Watch& watch) {
+  const int siblings_wait = watch.siblings ? watch.siblings->try_again() : -1;
   pollfd events[] = {{signals.get(), POLLIN, 0},
                      {watch.deadman ? watch.deadman->fd() : -1, POLLIN, 0},
                      {watch.starter.pidfd.get(), POLLIN, 0},
                      {watch.siblings ? watch.siblings->fd() : -1, POLLIN, 0}};
-  poll(events, 4, watch.starter.look_every_ms());
+  poll(events, 4, siblings_wait >= 0 ? siblings_wait : watch.starter.look_every_ms());
 }
 
 // Ends the job as a SIGTERM does, if nobody is left who could.
@@ -212,6 +214,7 @@ int guard(Watch& watch) {
       if (watch.siblings && watch.siblings->reap(pid, status)) continue;
       if (pid == watch.child) {
         if (replace_agent(watch, status)) continue;
+        if (watch.before_end && WIFEXITED(status)) watch.before_end();
         return after_child(watch, status);
       }
       std::erase(watch.strangers, pid);
@@ -320,7 +323,8 @@ int run_guarded(const std::function<int(const Guarded&)>& agent, int workers, On
                    .alive = std::move(alive.write_end),
                    .deadman = &deadman,
                    .after_agent = std::move(around.after_agent),
-                   .siblings = around.siblings};
+                   .siblings = around.siblings,
+                   .before_end = std::move(around.before_end)};
     if (!around.siblings) {
       alive.read_end.close();
       cleanup.write_end.close();

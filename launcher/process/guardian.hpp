@@ -54,7 +54,8 @@ struct AroundAgent {
   // In a job of several nodes: what the keeper runs beside the agent. There it also starts another agent when one is
   // killed.
   Siblings* siblings = nullptr;
-  std::function<void()> at_end = {};  // called in the guardian, when nothing of the job is left here
+  std::function<void()> before_end = {};  // called in the keeper: the agent has ended by itself, its siblings may run
+  std::function<void()> at_end = {};      // called in the guardian, when nothing of the job is left here
 };
 
 // Forks twice. The grandchild runs agent(...) in a session of its own and returns its result; the

@@ -13,6 +13,7 @@
 #include <cstdio>
 #include <cstring>
 #include <exception>
+#include <thread>
 #include <utility>
 
 #include "launcher/process/command_line.hpp"
@@ -26,6 +27,8 @@ namespace {
 
 constexpr std::size_t kMostKinds = 4;
 constexpr std::size_t kMaxWhyBytes = 1000;
+constexpr std::chrono::milliseconds kBetweenForks{100};  // so that after kTries of them half a second has passed
+constexpr std::chrono::milliseconds kBetweenLooks{5};
 
 std::string how_it_ended(int status) {
   return WIFEXITED(status) ? "exited with code " + std::to_string(WEXITSTATUS(status))
@@ -83,8 +86,9 @@ void Siblings::start(std::size_t index) {
   if (process.pid > 0) return;
   if (process.pid < 0) {
     process.pid = 0;
-    fprintf(stderr, "ddprun: cannot fork %s: %s\n", process.kind.name, strerror(errno));
-    return;
+    const std::string why = std::string("it cannot be forked: ") + strerror(errno);
+    process.fork_at = std::chrono::steady_clock::now() + kBetweenForks;
+    return failed(index, why);
   }
   own_ = index;
   prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -108,24 +112,58 @@ bool Siblings::reap(pid_t pid, int status) {
     process.pid = 0;
     const Page::Slot& slot = page_->slots[i];
     const std::string how = how_it_ended(status);
-    if (has_given_up_) return true;
-    process.failed = slot.is_up && WIFSIGNALED(status) ? 0 : process.failed + 1;
-    if (process.failed >= kTries) {
-      const std::string why = slot.why[0] != '\0' ? std::string(slot.why) : "it " + how;
-      give_up(std::string(process.kind.name) + " could not be started in " + std::to_string(kTries) + " tries: " + why);
-      return true;
-    }
-    fprintf(stderr, "ddprun: its %s (pid %d) %s; starting it again\n", process.kind.name, pid, how.c_str());
+    const int code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    if (has_given_up_ || code == kDone) return true;
     ++process.life.number;
     process.life.why_before = std::string(process.kind.name) + " (pid " + std::to_string(pid) + ") " + how;
+    if (code == kAgain || (slot.is_up && WIFSIGNALED(status))) {
+      process.failed = 0;
+    } else {
+      failed(i, slot.why[0] != '\0' ? std::string(slot.why) : "it " + how);
+      if (has_given_up_) return true;
+    }
+    if (code != kAgain) {
+      fprintf(stderr, "ddprun: its %s (pid %d) %s; starting it again\n", process.kind.name, pid, how.c_str());
+    }
     start(i);
     return true;
   }
   return false;
 }
 
+void Siblings::failed(std::size_t index, const std::string& why) {
+  Process& process = processes_[index];
+  if (has_given_up_ || ++process.failed < kTries) return;
+  give_up(std::string(process.kind.name) + " could not be started in " + std::to_string(kTries) + " tries: " + why);
+}
+
+int Siblings::try_again() {
+  const auto now = std::chrono::steady_clock::now();
+  int wait = -1;
+  for (std::size_t i = 0; i < processes_.size(); ++i) {
+    auto& at = processes_[i].fork_at;
+    if (at && now >= *at) {
+      at.reset();
+      start(i);
+    }
+    if (at) wait = static_cast<int>(kBetweenForks.count());
+  }
+  return wait;
+}
+
+void Siblings::wait_for_first(std::chrono::milliseconds within) {
+  pid_t& pid = processes_.front().pid;
+  const auto until = std::chrono::steady_clock::now() + within;
+  while (pid > 0 && waitpid(pid, nullptr, WNOHANG) == 0) {
+    if (std::chrono::steady_clock::now() >= until) return;
+    std::this_thread::sleep_for(kBetweenLooks);
+  }
+  pid = 0;
+}
+
 void Siblings::give_up(const std::string& why) {
   has_given_up_ = true;
+  for (Process& process : processes_) process.fork_at.reset();
   fprintf(stderr, "ddprun: %s\n", why.c_str());
   Process& first = processes_.front();
   if (first.pid > 0) {

@@ -5,14 +5,16 @@
 //     agent ── ask(), once ──▶ keeper ── fork ──▶ each process of the list
 //                                └── one is killed ──▶ fork again, with how the life before ended
 //
-// A process that ends before it has said that it is up, or that ends by itself, has failed. Once that happened kTries
-// times in a row nothing is started any more but the first process of the list, which gets the reason, so that it can
-// say so. Their parent's end is theirs, too.
+// A process that ends before it has said that it is up, or that ends by itself, has failed; so has one that cannot be
+// forked. Once that happened kTries times in a row nothing is started any more but the first process of the list, which
+// gets the reason, so that it can say so. Their parent's end is theirs, too.
 #pragma once
 
 #include <sys/types.h>
 
+#include <chrono>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,6 +25,9 @@ namespace ddp::launcher {
 class Siblings {
  public:
   static constexpr int kTries = 5;
+  // Codes with which a process of the list ends without having failed.
+  static constexpr int kDone = 0;    // there is nothing to do any more
+  static constexpr int kAgain = 10;  // another process is to begin
 
   struct Life {
     int number = 1;              // 1 for the first process of this kind
@@ -57,7 +62,12 @@ class Siblings {
   void take_request(const std::vector<int>& not_theirs);
   // Takes the end of a child. Returns false if it is none of these.
   bool reap(pid_t pid, int status);
+  // Starts what could not be forked before, if it is time. Returns after how many milliseconds to call it again; -1:
+  // when a child has ended.
+  int try_again();
   std::vector<pid_t> pids() const;
+  // Waits for the end of the first process of the list, if it runs, but no longer than `within`.
+  void wait_for_first(std::chrono::milliseconds within);
 
  private:
   struct Page;
@@ -65,9 +75,11 @@ class Siblings {
     Kind kind;
     pid_t pid = 0;
     Life life = {};
-    int failed = 0;  // times in a row
+    int failed = 0;                                                     // times in a row
+    std::optional<std::chrono::steady_clock::time_point> fork_at = {};  // it could not be forked before
   };
   void start(std::size_t index);
+  void failed(std::size_t index, const std::string& why);
   void give_up(const std::string& why);
 
   std::vector<Process> processes_;

@@ -21,7 +21,11 @@ Coordinator::Coordinator(CoordinatorConfig config, Options options)
       options_(std::move(options)),
       strangers_log_(options_.log),
       core_(config_),
-      driver_(io_, core_, [this](const CoordinatorAction& action) { take(action); }),
+      driver_(io_, core_,
+              [this](const CoordinatorAction& action) {
+                gate_.take(action);
+                carry_out_due();
+              }),
       look_timer_(io_) {
   if (config_.job.max_nodes > 1) {
     acceptor_ = std::make_unique<LinkAcceptor>(
@@ -67,7 +71,7 @@ void Coordinator::begin() {
   if (!options_.journal) {
     has_begun_ = true;
     if (options_.begins_with) {
-      asio::post(io_, [this] { driver_.handle(Recovered{*options_.begins_with, std::chrono::milliseconds(0)}); });
+      asio::post(io_, [this] { driver_.handle(Recovered{options_.begins_with, std::chrono::milliseconds(0)}); });
     }
     return;
   }
@@ -75,27 +79,36 @@ void Coordinator::begin() {
   journal_->claim({.on_claimed = [this](const JournalClaim& claim) { on_claimed(claim); },
                    .on_kept =
                        [this](std::uint64_t number) {
-                         std::vector<CoordinatorAction> due;
-                         gate_.kept(number, due);
-                         carry_out_all(due);
+                         gate_.kept(number);
+                         carry_out_due();
                        },
-                   .on_lost = [this](const std::string& why) { lose(why); }});
+                   .on_lost = [this](const std::string& why) { lose(why); },
+                   .on_may_tell = [this] { carry_out_due(); }});
 }
 
 void Coordinator::on_claimed(const JournalClaim& claim) {
   config_.epoch = claim.epoch;
+  config_.epoch_is_number = claim.epoch_is_number;
+  if (options_.own_epoch) config_.own_epoch = options_.own_epoch();
   core_ = CoordinatorCore(config_);
+  Recovered recovered{.age = claim.age};
   if (!claim.content.empty()) {
     const auto record = decode_record(claim.content);
     if (const auto* why = std::get_if<std::string>(&record)) {
       return lose("the coordinator's journal has a record that cannot be read: " + *why);
     }
-    driver_.handle(Recovered{std::get<JobRecord>(record), claim.age});
+    recovered.record = std::get<JobRecord>(record);
   }
+  if (recovered.record || claim.epoch_is_number) driver_.handle(recovered);
   has_begun_ = true;
   if (options_.on_claimed) options_.on_claimed();
   if (early_loss_) driver_.handle(*std::exchange(early_loss_, std::nullopt));
   for (AcceptedLink& early : std::exchange(early_, {})) link(std::move(early));
+}
+
+void Coordinator::stand_by() {
+  early_.clear();
+  early_loss_.reset();
 }
 
 void Coordinator::lose(const std::string& why) {
@@ -105,21 +118,25 @@ void Coordinator::lose(const std::string& why) {
   if (options_.on_lost) options_.on_lost(why);
 }
 
-// Tells nothing that depends on a record before that is kept.
-void Coordinator::take(const CoordinatorAction& action) {
-  std::vector<CoordinatorAction> due;
-  gate_.take(action, due);
-  carry_out_all(due);
-}
-
-void Coordinator::carry_out_all(const std::vector<CoordinatorAction>& actions) {
-  for (const CoordinatorAction& action : actions) {
-    if (!is_lost_) std::visit([this](const auto& a) { carry_out(a); }, action);
+// Tells nothing that depends on a record before that is kept, and nothing while the journal may be another's.
+void Coordinator::carry_out_due() {
+  while (!is_lost_) {
+    const auto action = gate_.next(may_tell());
+    if (!action) return;
+    std::visit([this](const auto& a) { carry_out(a); }, *action);
   }
 }
 
 void Coordinator::carry_out(const Record& action) {
   if (journal_) journal_->write(action.number, action.content);
+}
+
+void Coordinator::carry_out(const JobDone& action) {
+  const auto done = [this] {
+    if (options_.on_done) options_.on_done();
+  };
+  if (!journal_ || !action.may_be_forgotten) return done();
+  journal_->release([done](bool) { done(); });
 }
 
 Coordinator::~Coordinator() {
@@ -164,6 +181,7 @@ LocalStores::Options Coordinator::store_options() {
 void Coordinator::link(AcceptedLink accepted) {
   if (is_lost_) return;
   if (!has_begun_) {
+    if (early_.size() >= config_.max_unheard_links) early_.erase(early_.begin());
     early_.push_back(std::move(accepted));
     return;
   }

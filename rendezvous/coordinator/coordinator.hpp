@@ -46,6 +46,11 @@ class Coordinator {
     // store and keeps no record.
     std::function<std::unique_ptr<Stores>(asio::io_context&, RemoteStores::Callbacks)> stores = {};
     std::function<std::unique_ptr<Journal>(asio::io_context&)> journal = {};
+    // Returns CoordinatorConfig::own_epoch, once the journal is claimed. Only for a journal that outlives the node.
+    std::function<std::string()> own_epoch = {};
+    // The job is over, and the journal is left as it is to be: nothing is left to be done. It comes a moment after the
+    // own agent has left, some seconds at most. Only for a journal that outlives the node.
+    std::function<void()> on_done = {};
     std::function<void()> on_claimed = {};                     // the journal is its own: it will serve
     std::function<void(const std::string& why)> on_lost = {};  // it must end
     std::optional<JobRecord> begins_with = {};                 // what a life before has left, where there is no journal
@@ -61,6 +66,10 @@ class Coordinator {
   // Returns the port of its own store.
   std::uint16_t port() const { return own_store_->port(); }
 
+  // Another process holds the journal: drops links that came meanwhile, so that those agents look for that one. Call it
+  // on the thread that runs the journal's loop.
+  void stand_by();
+
   // Takes the coordinator's end of a link to the agent of its node. Any thread may call it.
   void link_own(Descriptor end);
   // Makes a link within this process and returns the agent's end of it, with close-on-exec. Any thread may call it.
@@ -73,8 +82,8 @@ class Coordinator {
   void begin();
   void on_claimed(const JournalClaim& claim);
   void lose(const std::string& why);
-  void take(const CoordinatorAction& action);
-  void carry_out_all(const std::vector<CoordinatorAction>& actions);
+  bool may_tell() const { return !journal_ || journal_->may_tell(); }
+  void carry_out_due();
   void link(AcceptedLink accepted);
   void on_look_answer(AgentId from, LookAnswer answer);
   void begin_look(AgentId asker, const LookRequest& request);
@@ -90,6 +99,7 @@ class Coordinator {
   void carry_out(const CoordinatorLogLine& action);
   void carry_out(const RecordNode& action);
   void carry_out(const Record& action);
+  void carry_out(const JobDone& action);
 
   CoordinatorConfig config_;
   const Options options_;

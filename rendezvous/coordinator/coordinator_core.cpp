@@ -27,6 +27,7 @@ constexpr std::chrono::seconds kFirstWaitingMessage{2};  // most jobs are comple
 constexpr std::size_t kMaxOwnStops = 4;                  // reasons of one node for ending its workers, in one round
 constexpr std::size_t kMaxFailureText = 2 * kMaxFailuresBytes;  // about the failures of one node
 constexpr std::size_t kNamesShown = 8;
+constexpr char kAllSucceeded[] = "all workers exited with code 0";
 constexpr char kSpare[] = "all places of this job are taken: this node waits as a spare";
 constexpr char kMakesRoom[] =
     "this node was the first cause of too many failures (--exclude-after): it waits until no other spare is there";
@@ -64,8 +65,18 @@ CoordinatorCore::CoordinatorCore(CoordinatorConfig config)
       roster_({.own = config_.own_incarnation,
                .own_is_here = config_.own_is_here,
                .node_ranks_given = config_.job.node_ranks_given,
-               .lost_after = config_.lost_after}),
-      budget_(config_.job) {}
+               .lost_after = config_.lost_after,
+               .back_within = back_within()}),
+      budget_(config_.job) {
+  if (config_.epoch_is_number) instance_ = config_.node + "." + config_.epoch;
+}
+
+// An agent whose link broke cannot know whether its coordinator is gone, and another one will take its place only when
+// a lease has ended. So it keeps its workers for as long as after a silence.
+milliseconds CoordinatorCore::back_within() const {
+  if (!config_.epoch_is_number) return kReconnectWindow;
+  return std::max(kReconnectWindow, config_.lost_after);  // mutant: takeover_patience
+}
 
 void CoordinatorCore::step(TimePoint now, const CoordinatorEvent& event, std::vector<CoordinatorAction>& actions) {
   now_ = now;
@@ -157,7 +168,10 @@ std::string CoordinatorCore::why_not_believed(const AgentReported& event) const 
   const AgentState& state = event.state;
   const auto speaker = speakers_.find(event.agent);
   if (speaker != speakers_.end() && speaker->second != state.incarnation) return "it reported as two agents";
-  if (state.epoch == config_.epoch && state.round > job_.round) {
+  if (config_.epoch_is_number && state.instance == instance_ && is_older_epoch(config_.epoch, state.epoch)) {
+    return "it has obeyed a newer coordinator (epoch " + state.epoch + ", this one has " + config_.epoch + ")";
+  }
+  if (!is_of_other_coordinator(state) && state.round > job_.round && !state.epoch.empty()) {
     return "it reported round " + std::to_string(state.round) + ", the newest is " + std::to_string(job_.round);
   }
   const Node* const node = roster_.find(state.incarnation);
@@ -168,7 +182,7 @@ std::string CoordinatorCore::why_not_believed(const AgentReported& event) const 
     return std::tie(s.job, s.node_rank, s.wanted_rank, s.slots, s.role, s.host, s.addresses, s.endpoint_host);
   };
   if (fixed(state) != fixed(node->state)) return "it reported another job, node rank, role, name or number of workers";
-  if (!state.epoch.empty() && state.epoch != config_.epoch) return "it reported another epoch";
+  if (is_of_other_coordinator(state)) return "it reported another epoch";
   if (event.agent >= node->link && state.round < node->state.round) {
     return "it went back to round " + std::to_string(state.round);
   }
@@ -214,6 +228,7 @@ void CoordinatorCore::on(const AgentReported& event) {
   mark_heard(node);
   if (is_new_link) send(node, node.directive);  // the link is level-triggered; mutant: new_link
   on_report(event.state.incarnation);
+  if (over() && event.state.incarnation == roster_.own()) finish_shutdown();
 }
 
 // Another agent of this node is started only when nothing is left of the one before.
@@ -224,6 +239,8 @@ void CoordinatorCore::take_place_of_own(const AgentReported& event) {
   }
   roster_.set_own(event.state.incarnation);  // mutant: next_own
   is_news_ = true;
+  // After a takeover it may be known, and is the last to hear of the end.
+  if (over() && roster_.has_own()) roster_.set_directive(roster_.own(), make(Directive::Kind::Wait, ""));
 }
 
 void CoordinatorCore::welcome(const AgentReported& event) {
@@ -295,8 +312,11 @@ std::string CoordinatorCore::why_refused(const AgentState& state) const {
   if (theirs.restart_window != ours.restart_window) {
     return differ("--restart-window", to_string(theirs.restart_window), to_string(ours.restart_window));
   }
+  if (was_in_job_before(state)) return "the job that this node was part of is over: " + before_->exit.reason;
   if (is_of_other_coordinator(state)) {
-    return "the coordinator that this node served is gone, and another one has taken its place";
+    return config_.epoch_is_number
+               ? "the job that this node was part of is over, and another one has its --rdzv-id"
+               : "the coordinator that this node served is gone, and another one has taken its place";
   }
   if (ours.node_ranks_given && (state.node_rank < 0 || state.node_rank >= ours.max_nodes)) {
     return "--node-rank " + std::to_string(state.node_rank) + " with --nnodes " + nnodes(ours) + ": give 0 to " +
@@ -317,9 +337,14 @@ std::string CoordinatorCore::why_refused(const AgentState& state) const {
   return "";
 }
 
-// Whether a node has served a coordinator that was here before.
+// Whether a node has served a coordinator of another job that was here before.
 bool CoordinatorCore::is_of_other_coordinator(const AgentState& state) const {
-  return !state.epoch.empty() && state.epoch != config_.epoch;
+  if (state.epoch.empty()) return false;
+  return config_.epoch_is_number ? state.instance != instance_ : state.epoch != config_.epoch;  // mutant: instance
+}
+
+bool CoordinatorCore::was_in_job_before(const AgentState& state) const {
+  return before_ && !state.epoch.empty() && state.instance == before_->instance;
 }
 
 void CoordinatorCore::refuse(AgentId agent, const AgentState& state, const std::string& address,
@@ -327,6 +352,10 @@ void CoordinatorCore::refuse(AgentId agent, const AgentState& state, const std::
   actions_->push_back(RecordNode{RecordNode::What::Refused, state.host, address, reason});
   Directive exit = make(Directive::Kind::Exit, reason);
   exit.exit_code = is_of_other_coordinator(state) ? kStartAgain : 1;
+  if (was_in_job_before(state)) {
+    exit.exit_code = before_->exit.exit_code;
+    exit.round = before_->exit.round;
+  }
   exit.lost_after = config_.lost_after;
   actions_->push_back(SendDirective{agent, std::move(exit)});
 }
@@ -369,7 +398,7 @@ void CoordinatorCore::on(const AgentGone& event) {
   }
   if (!over()) {
     actions_->push_back(CoordinatorLogLine{"the link to node " + describe(*node) + " broke (" + event.why +
-                                           "); waiting " + to_string(kReconnectWindow) + " for it to come back"});
+                                           "); waiting " + to_string(back_within()) + " for it to come back"});
   }
 }
 
@@ -401,6 +430,7 @@ void CoordinatorCore::lose(const Node& lost, TimePoint noticed, const std::strin
   const bool ends_round = is_needed && (job_.phase == Phase::Opening || job_.phase == Phase::Running);
   const std::vector<int> ranks = ends_round ? ranks_of(lost) : std::vector<int>();
   const std::string name = describe(lost);
+  is_end_missed_ = is_end_missed_ || (over() && !lost.state.left);
   roster_.remove(lost.state.incarnation);
   if (over()) return finish_shutdown();
   if (is_needed) losses_.push_back({.noticed = noticed, .text = text, .name = name});
@@ -551,7 +581,7 @@ void CoordinatorCore::advance() {
       return;
     case Phase::Running:
       if (roster_.members() == roster_.succeeded() && roster_.members() > 0) {  // mutant: all_succeeded
-        finish(make(Directive::Kind::Exit, "all workers exited with code 0"));
+        finish(make(Directive::Kind::Exit, kAllSucceeded));
       } else if (has_newcomer()) {
         stop_round(SIGTERM, {Trigger::Membership, describe_newcomers() + " joined"});
       }
@@ -623,8 +653,8 @@ void CoordinatorCore::give_up_gathering() {
 
 // Returns the members of the next round by node rank. Members of the last round keep their rank. Newcomers take the
 // ranks that have become free, then new ones, in the order of config_.seat_order; ranks that are still free then are
-// closed up. The coordinator's own node has 0. If there are more nodes than places, those that came first have one;
-// --exclude-after puts nodes behind all others.
+// closed up. The coordinator's own node has 0, also after a takeover. If there are more nodes than places, those that
+// came first have one; --exclude-after puts nodes behind all others.
 std::vector<Incarnation> CoordinatorCore::choose_seats() const {
   std::vector<const Node*> chosen;
   for (const auto& [incarnation, node] : roster_.nodes()) {
@@ -656,7 +686,8 @@ std::vector<Incarnation> CoordinatorCore::choose_seats() const {
     const bool own_a = roster_.is_own(*a), own_b = roster_.is_own(*b);
     return own_a != own_b ? own_a : config_.seat_order(a->state, b->state);  // mutant: own_first
   };
-  std::stable_sort(newcomers.begin(), newcomers.end(), goes_first);  // mutant: order
+  std::stable_sort(newcomers.begin(), newcomers.end(), goes_first);             // mutant: order
+  if (!config_.job.node_ranks_given) give_first_seat_to_own(seats, newcomers);  // mutant: first_seat
   // Newcomers take the seats that were left empty above: those of lost nodes and of members that are not ready.
   auto newcomer = newcomers.begin();
   for (Incarnation& seat : seats) {
@@ -665,6 +696,20 @@ std::vector<Incarnation> CoordinatorCore::choose_seats() const {
   for (; newcomer != newcomers.end(); ++newcomer) seats.push_back((*newcomer)->state.incarnation);
   std::erase(seats, Incarnation());
   return seats;
+}
+
+// After a takeover another node may have had the first seat: it gets the one that the coordinator's node had, or the
+// first that is free.
+void CoordinatorCore::give_first_seat_to_own(std::vector<Incarnation>& seats,
+                                             std::vector<const Node*>& newcomers) const {
+  if (seats.empty() || seats.front() == roster_.own()) return;
+  const auto own = std::find(seats.begin(), seats.end(), roster_.own());
+  if (own != seats.end()) return std::iter_swap(seats.begin(), own);
+  const auto is_own = [this](const Node* node) { return roster_.is_own(*node); };
+  const auto coming = std::find_if(newcomers.begin(), newcomers.end(), is_own);
+  if (seats.front().empty() || coming == newcomers.end()) return;
+  std::iter_swap(newcomers.begin(), coming);
+  newcomers.front() = &roster_.at(std::exchange(seats.front(), roster_.own()));
 }
 
 void CoordinatorCore::open_round() {
@@ -870,6 +915,11 @@ void CoordinatorCore::after_stop() {
     exit.cause = stop_.cause;
     return finish(exit);
   }
+  // The round was over before its store was lost, or its coordinator.
+  const bool are_all_there = roster_.members() > 0 && roster_.members() == static_cast<int>(roster_.seats().size());
+  if (stop_.trigger == Trigger::Loss && are_all_there && roster_.members() == roster_.succeeded()) {
+    return finish(make(Directive::Kind::Exit, kAllSucceeded));
+  }
 
   std::optional<WorkerFailure> cause;
   if (stop_.trigger == Trigger::Failure) {
@@ -1057,6 +1107,9 @@ void CoordinatorCore::finish(Directive exit) {
 void CoordinatorCore::finish_shutdown() {
   const Node* const own = roster_.find(roster_.own());
   shutdown_until_.reset();
+  if (config_.epoch_is_number && own_was_told_ && !own && !std::exchange(is_done_, true)) {
+    actions_->push_back(JobDone{!is_end_missed_ && roster_.nodes().empty()});  // mutant: forgets
+  }
   if (own_was_told_ || !own) return;
   shutdown_until_ = std::max(now_, over_since_ + config_.stays_over_for);
   for (const auto& [incarnation, node] : roster_.nodes()) {
@@ -1111,6 +1164,10 @@ JobRecord CoordinatorCore::record() const {
   }
   for (const TimePoint time : budget_.spent()) record.spent.push_back(has_window() ? age(time) : milliseconds(0));
   record.first_causes = first_causes_;  // mutant: faults_recorded
+  record.instance = instance_;
+  record.node = config_.node;
+  record.host = config_.host;
+  record.before = before_;
   for (const Incarnation& seat : roster_.seats()) {
     JobRecord::Member& member = record.members.emplace_back();
     if (seat.empty()) continue;
@@ -1140,7 +1197,12 @@ JobRecord CoordinatorCore::record() const {
 // Goes on where another life of this coordinator was killed. The agents link again and report; until then their nodes
 // count as nodes whose links broke just now, and have as long as a silent node. Their workers run on meanwhile.
 void CoordinatorCore::on(const Recovered& event) {
-  const JobRecord& record = event.record;
+  // A node that was part of a job that is over helps to end it; for another one the next job begins.
+  const bool is_over = event.record && event.record->exit;
+  if (!event.record || (is_over && config_.epoch_is_number && config_.own_epoch.empty())) {
+    return begin_job(event.record);
+  }
+  const JobRecord& record = *event.record;
   const TimePoint recorded = now_ - event.age;
   job_ = {.phase = static_cast<Phase>(record.phase),
           .round = record.round,
@@ -1151,11 +1213,39 @@ void CoordinatorCore::on(const Recovered& event) {
           .who_makes_room = record.who_makes_room};
   for (const milliseconds age : record.spent) budget_.spend(recorded - age);  // mutant: restored_budget
   first_causes_ = record.first_causes;
-  roster_.set_own(record.own);
+  before_ = record.before;
+  instance_ = record.instance;
+  const bool is_takeover = record.node != config_.node;
+  roster_.set_own(is_takeover ? Incarnation() : record.own);  // mutant: takeover_own
   restore_members(record, recorded);
   restore_round(record, recorded);
+  is_end_missed_ = is_over;                            // nodes without a seat are not in the record
   next_silence_check_ = now_ + kBetweenSilenceChecks;  // mutant: restored_check
-  tell_again(record);
+  const bool runs = job_.phase == Phase::Opening || job_.phase == Phase::Running;
+  if (!is_takeover || !runs) tell_again(record);
+  if (is_takeover) take_over(record);
+}
+
+// Begins a job where nothing is to go on: there is no record, or the job that left it has ended.
+void CoordinatorCore::begin_job(const std::optional<JobRecord>& left) {
+  is_news_ = true;
+  if (left) before_ = JobRecord::Before{left->instance, *left->exit};
+  if (left || config_.own_epoch.empty()) return;
+  Directive exit = make(Directive::Kind::Exit,
+                        "the record of the job that this node was part of is gone, so nobody knows how to go on");
+  exit.exit_code = kStartAgain;
+  finish(exit);  // mutant: record_gone
+}
+
+// The coordinator of another node is gone, and with it the round's store: the round ends. Its node may live on.
+void CoordinatorCore::take_over(const JobRecord& record) {
+  is_news_ = true;
+  const std::string reason = "node " + record.host + ", which coordinated, was lost or could not go on; node " +
+                             config_.host + " coordinates now";
+  const bool runs = job_.phase == Phase::Opening || job_.phase == Phase::Running;
+  if (!runs) return actions_->push_back(CoordinatorLogLine{reason});
+  losses_.push_back({.noticed = now_, .text = reason});
+  stop_round(SIGTERM, {.trigger = Trigger::Loss, .reason = reason});  // mutant: takeover_stops
 }
 
 void CoordinatorCore::restore_members(const JobRecord& record, TimePoint recorded) {
@@ -1180,7 +1270,9 @@ void CoordinatorCore::restore_members(const JobRecord& record, TimePoint recorde
                   .slots = member.slots};
     node.state.can_look = member.can_look;
   }
-  roster_.restore(now_, record.round, members, "the coordinator was killed and started again");
+  roster_.restore(now_, record.round, members,
+                  record.node == config_.node ? "the coordinator was killed and started again"
+                                              : "another node coordinates since then");
 }
 
 void CoordinatorCore::restore_round(const JobRecord& record, TimePoint recorded) {
@@ -1207,8 +1299,14 @@ void CoordinatorCore::restore_round(const JobRecord& record, TimePoint recorded)
   }
   run_ = record.run;
   exit_ = record.exit;
-  if (run_) run_->can_look = true;  // as every directive of this coordinator says
-  if (exit_) exit_->can_look = true;
+  for (std::optional<Directive>* told : {&run_, &exit_}) {
+    if (!*told) continue;
+    const Directive made = make((*told)->kind, "");
+    (*told)->epoch = made.epoch;  // mutant: epoch_again
+    (*told)->instance = made.instance;
+    (*told)->back_within = made.back_within;
+    (*told)->can_look = made.can_look;
+  }
   over_since_ = now_;
 }
 
@@ -1308,6 +1406,8 @@ Directive CoordinatorCore::make(Directive::Kind kind, std::string reason) const 
   Directive directive;
   directive.kind = kind;
   directive.epoch = config_.epoch;
+  directive.instance = instance_;
+  directive.back_within = back_within();
   directive.round = job_.round;
   directive.reason = std::move(reason);
   directive.can_look = true;

@@ -48,7 +48,11 @@ namespace ddp::rendezvous {
 
 struct CoordinatorConfig {
   JobShape job;
-  std::string epoch;  // names this life of the coordinator
+  std::string epoch;             // names this life of the coordinator
+  bool epoch_is_number = false;  // each life has one of its own, and the next one may be on another node
+  // Where it may: a random id of this node's ddprun, its name, and the newest epoch that one of its agents has obeyed.
+  // Empty: they have obeyed none, so this node is no part of a job yet.
+  std::string node, host, own_epoch = {};
   // The agent of the coordinator's node, which has node rank 0. Where it is in this process, it is never lost. Else it
   // may die alone, and another one takes its place: the one that reports without an address.
   std::string own_incarnation;
@@ -106,8 +110,10 @@ struct StoreFailed {  // the other answer to OpenStore
   std::string why;
 };
 struct CoordinatorTick {};  // the time has come that wake_at() named
-struct Recovered {          // before any other event: another life of this coordinator has left this record
-  JobRecord record;
+// Before any other event: what another life of this coordinator has left. Nothing: there is no record, though there may
+// have been another life.
+struct Recovered {
+  std::optional<JobRecord> record = {};
   std::chrono::milliseconds age{0};  // at least this old is the record
 };
 struct StoreLost {  // the process with the store was killed, and another one has an empty store
@@ -153,8 +159,14 @@ struct Record {
   std::uint64_t number = 0;
   std::string content;  // encode(JobRecord)
 };
+// The job is over, and the agent of the coordinator's node has left, last of all: the coordinator ends. Only where the
+// next one may be on another node. If each node has heard how the job ended, the record is to go; else it says so to
+// the others for as long as it is there.
+struct JobDone {
+  bool may_be_forgotten = false;
+};
 using CoordinatorAction = std::variant<SendDirective, AnswerBeat, CloseLink, OpenStore, PublishFailure,
-                                       CoordinatorLogLine, RecordNode, Record>;
+                                       CoordinatorLogLine, RecordNode, Record, JobDone>;
 
 class CoordinatorCore {
  public:
@@ -243,6 +255,8 @@ class CoordinatorCore {
 
   // Records.
   JobRecord record() const;
+  void begin_job(const std::optional<JobRecord>& left);
+  void take_over(const JobRecord& record);
   void restore_members(const JobRecord& record, TimePoint recorded);
   void restore_round(const JobRecord& record, TimePoint recorded);
   void tell_again(const JobRecord& record);
@@ -258,6 +272,7 @@ class CoordinatorCore {
   // Nodes come and go. Why a node is refused; empty: it is not.
   std::string why_refused(const AgentState& state) const;
   bool is_of_other_coordinator(const AgentState& state) const;
+  bool was_in_job_before(const AgentState& state) const;
   void refuse(AgentId agent, const AgentState& state, const std::string& address, const std::string& reason);
   void record(RecordNode::What what, const Node& node, const std::string& why = {});
   void welcome(const AgentReported& event);
@@ -284,6 +299,7 @@ class CoordinatorCore {
   void give_up_gathering();
   void stop_gathering();
   std::vector<Incarnation> choose_seats() const;
+  void give_first_seat_to_own(std::vector<Incarnation>& seats, std::vector<const Node*>& newcomers) const;
   std::string choose_master_addr();
   bool is_on_own_machine(const Node& node) const;
   bool own_is_ready() const;
@@ -314,6 +330,7 @@ class CoordinatorCore {
   std::string describe_missing() const;
   std::string describe_newcomers() const;
 
+  std::chrono::milliseconds back_within() const;
   bool has_window() const { return config_.job.restart_window.count() > 0; }
   bool elastic() const { return config_.job.min_nodes < config_.job.max_nodes; }
   Directive make(Directive::Kind kind, std::string reason) const;
@@ -336,10 +353,14 @@ class CoordinatorCore {
   std::optional<TimePoint> shutdown_until_;
   TimePoint gathering_since_, over_since_;
   RestartBudget budget_;
+  std::string instance_;                     // as in JobRecord
+  std::optional<JobRecord::Before> before_;  // as in JobRecord
   std::map<std::string, int> first_causes_;  // how often a node, by name, was the first cause of the end of a round
   int successors_counted_ = 0;               // in budget_
   std::string addresses_differ_;             // the newest warning that the nodes have no MASTER_ADDR in common
   bool own_was_told_ = false;                // the own agent was told to leave, last of all
+  bool is_done_ = false;                     // JobDone was said
+  bool is_end_missed_ = false;               // a node was lost before it could hear of the end
   std::optional<TimePoint> last_step_;
   bool is_news_ = false;  // something was decided in this step that another life has to know
   std::uint64_t records_ = 0;

@@ -47,6 +47,11 @@ static void from_json(const json& j, JobRecord::Stop& s) {
   j.at("dead").get_to(s.dead);
   read(j.at("cause"), s.cause);
 }
+static void to_json(json& j, const JobRecord::Before& b) { j = {{"instance", b.instance}, {"exit", b.exit}}; }
+static void from_json(const json& j, JobRecord::Before& b) {
+  j.at("instance").get_to(b.instance);
+  j.at("exit").get_to(b.exit);
+}
 static void to_json(json& j, const JobRecord::Failure& f) {
   j = {{"node", f.node}, {"name", f.name}, {"seen_ms", f.seen.count()}, {"failure", f.failure}};
 }
@@ -129,6 +134,10 @@ std::string encode(const JobRecord& r) {
             {"first_causes", r.first_causes},
             {"members", r.members}};
   if (r.gathers_since) j["gathers_since_ms"] = r.gathers_since->count();
+  if (!r.instance.empty()) j["instance"] = r.instance;
+  if (!r.node.empty()) j["node"] = r.node;
+  if (!r.host.empty()) j["host"] = r.host;
+  if (r.before) j["before"] = *r.before;
   return j.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
@@ -157,6 +166,10 @@ std::variant<JobRecord, std::string> decode_record(std::string_view text) {
     j.at("losses").get_to(r.losses);
     for (const json& age : j.at("spent_ms")) r.spent.push_back(age_of(age));
     j.at("first_causes").get_to(r.first_causes);
+    r.instance = j.value("instance", "");
+    r.node = j.value("node", "");
+    r.host = j.value("host", "");
+    if (j.contains("before")) r.before = j.at("before").get<JobRecord::Before>();
     j.at("members").get_to(r.members);
     return r;
   } catch (const std::exception& error) {

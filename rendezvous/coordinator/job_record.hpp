@@ -20,6 +20,11 @@ namespace ddp::rendezvous {
 struct JobRecord {
   using Age = std::chrono::milliseconds;
 
+  // Where each life has an epoch of its own: names the job, all its lives from the first on. An agent belongs to it if
+  // it says this name and no greater epoch than the newest life's. One name stands for any number of epochs.
+  std::string instance;
+  std::string node, host;  // the node whose coordinator wrote this (CoordinatorConfig), and its name
+
   int phase = 0;  // CoordinatorCore::Phase
   int round = 0;
   int restarts = 0;
@@ -62,6 +67,14 @@ struct JobRecord {
 
   std::vector<Age> spent;  // restarts of the budget, oldest first
   std::map<std::string, int> first_causes;
+
+  // The job before this one that had the same id, and had ended when this one began: its nodes may not know yet.
+  struct Before {
+    std::string instance;
+    Directive exit;
+    bool operator==(const Before&) const = default;
+  };
+  std::optional<Before> before;
 
   // The newest round's nodes, by node rank. One without an incarnation is no longer there.
   struct Member {

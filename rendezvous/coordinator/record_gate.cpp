@@ -6,22 +6,43 @@
 
 namespace ddp::rendezvous {
 
-void RecordGate::take(CoordinatorAction action, std::vector<CoordinatorAction>& now) {
+namespace {
+
+template <typename Queue>
+auto taken_from(Queue& queue) {
+  auto first = std::move(queue.front());
+  queue.pop_front();
+  return first;
+}
+
+// Whether it tells nobody what was decided. Strangers cause any number of lines, which must not pile up.
+bool passes(const CoordinatorAction& action) {
+  const auto* line = std::get_if<CoordinatorLogLine>(&action);
+  return std::holds_alternative<Record>(action) || std::holds_alternative<CloseLink>(action) ||
+         (line && line->is_about_stranger);
+}
+
+}  // namespace
+
+void RecordGate::take(CoordinatorAction action) {
   if (const auto* record = std::get_if<Record>(&action)) newest_ = record->number;
-  const bool passes = std::holds_alternative<Record>(action) || std::holds_alternative<AnswerBeat>(action) ||
-                      std::holds_alternative<CloseLink>(action);
-  if (passes || newest_ <= kept_) {  // mutant: gate
-    now.push_back(std::move(action));
+  if (std::holds_alternative<AnswerBeat>(action)) {
+    beats_.push_back(std::move(action));
+  } else if (passes(action)) {
+    passing_.push_back(std::move(action));
   } else {
     held_.emplace_back(newest_, std::move(action));
   }
 }
 
-void RecordGate::kept(std::uint64_t number, std::vector<CoordinatorAction>& now) {
-  kept_ = std::max(kept_, number);
-  for (; !held_.empty() && held_.front().first <= kept_; held_.pop_front()) {
-    now.push_back(std::move(held_.front().second));
-  }
+void RecordGate::kept(std::uint64_t number) { kept_ = std::max(kept_, number); }
+
+std::optional<CoordinatorAction> RecordGate::next(bool may_tell) {
+  if (!passing_.empty()) return taken_from(passing_);
+  if (!may_tell) return std::nullopt;  // mutant: doubt
+  if (!beats_.empty()) return taken_from(beats_);
+  if (held_.empty() || held_.front().first > kept_) return std::nullopt;  // mutant: gate
+  return taken_from(held_).second;
 }
 
 }  // namespace ddp::rendezvous

@@ -67,6 +67,7 @@ const Node& Roster::add(TimePoint now, AgentId link, const AgentState& state, co
   node.address = address;
   node.arrived_at = arrived_at;
   node.link = link;
+  node.comes_back_within = options_.back_within;
   node.arrival = ++arrivals_;
   node.heard = now;
   if (options_.node_ranks_given) claim_rank(node);
@@ -84,7 +85,7 @@ const Node& Roster::update(TimePoint now, AgentId link, const AgentState& state,
       links_[link] = state.incarnation;
       node.link = link;
       node.cut.reset();
-      node.comes_back_within = kReconnectWindow;
+      node.comes_back_within = options_.back_within;
       node.address = address;
       node.arrived_at = arrived_at;
     }
@@ -149,8 +150,8 @@ void Roster::begin_round(int round, std::vector<Incarnation> seats) {
 }
 
 // Until a node reports over its new link, it counts as one whose workers act. Its agent may not have seen that the link
-// broke, if the network has lost that, and then keeps its workers for as long as after a silence. What it reports then
-// may have happened at any time since it was heard.
+// broke (the network may have lost that), and then keeps its workers for as long as after a silence. What it reports
+// then may have happened at any time since it was heard.
 void Roster::restore(TimePoint now, int round, const std::vector<Node>& members, const std::string& why_cut) {
   std::vector<Incarnation> seats;
   for (const Node& member : members) {
@@ -161,7 +162,7 @@ void Roster::restore(TimePoint now, int round, const std::vector<Node>& members,
     node.state.phase = WorkersPhase::Running;  // mutant: restored_phase
     node.cut = now;                            // mutant: restored_cut
     node.why_cut = why_cut;
-    node.comes_back_within = std::max(kReconnectWindow, options_.lost_after);  // mutant: restored_patience
+    node.comes_back_within = std::max(options_.back_within, options_.lost_after);  // mutant: restored_patience
     node.unheard_since_sleep = true;
     node.arrival = ++arrivals_;
     if (options_.node_ranks_given) claim_rank(node);

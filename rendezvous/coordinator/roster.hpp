@@ -30,8 +30,8 @@ struct Node {
   AgentId link = 0;              // its newest link
   std::optional<TimePoint> cut;  // when that broke; nothing: it is up
   std::string why_cut;
-  std::chrono::milliseconds comes_back_within = kReconnectWindow;  // after that, or it is lost
-  TimePoint heard;                                                 // when the newest report or heartbeat came
+  std::chrono::milliseconds comes_back_within{0};  // after that, or it is lost
+  TimePoint heard;                                 // when the newest report or heartbeat came
   struct Silence {
     TimePoint from, to;
   };
@@ -61,6 +61,7 @@ class Roster {
     bool own_is_here = true;        // it is in this process: its silence does not count
     bool node_ranks_given = false;  // a node claims the rank it reports
     std::chrono::milliseconds lost_after{0};
+    std::chrono::milliseconds back_within = kReconnectWindow;  // for a link that broke
   };
   // A node whose link has not come back in time, or that was silent for too long.
   struct Expired {

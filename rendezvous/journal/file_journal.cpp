@@ -18,6 +18,7 @@
 
 #include "rendezvous/base/descriptor.hpp"
 #include "rendezvous/base/error.hpp"
+#include "rendezvous/base/text.hpp"
 #include "rendezvous/base/thread.hpp"
 #include "rendezvous/journal/journal_format.hpp"
 
@@ -109,6 +110,9 @@ class FileJournal::Writer : public std::enable_shared_from_this<Writer> {
     next_ = {number, std::move(content)};
     wake_.notify_one();
   }
+  void release(std::function<void(bool)> on_released) {
+    tell([on_released = std::move(on_released)](const Callbacks&) { on_released(false); });
+  }
   // Waits for what the thread is writing now, a disk's time at most.
   void stop() {
     stopped_ = true;
@@ -170,7 +174,10 @@ class FileJournal::Writer : public std::enable_shared_from_this<Writer> {
   }
 
   void keep(const std::string& content) {
-    if (content.size() > kMaxJournalContent) refuse(path_, "a record of " + std::to_string(content.size()) + " bytes");
+    if (content.size() > kMaxJournalContent) {
+      refuse(path_, "a record of " + describe_bytes(content.size()) + " does not fit, " +
+                        describe_bytes(kMaxJournalContent) + " do");
+    }
     const std::string record = journal_record(content, boot_time());
     if (size_ + record.size() > std::max(kJournalGrowsTo, kRecordsKept * record.size())) return write_anew(record);
     add(record);
@@ -219,5 +226,7 @@ FileJournal::~FileJournal() { writer_->stop(); }
 void FileJournal::claim(Callbacks callbacks) { writer_->start(std::move(callbacks)); }
 
 void FileJournal::write(std::uint64_t number, std::string content) { writer_->write(number, std::move(content)); }
+
+void FileJournal::release(std::function<void(bool)> on_released) { writer_->release(std::move(on_released)); }
 
 }  // namespace ddp::rendezvous

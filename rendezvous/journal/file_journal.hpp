@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -27,6 +28,8 @@ class FileJournal : public Journal {
 
   void claim(Callbacks callbacks) override;
   void write(std::uint64_t number, std::string content) override;
+  void release(std::function<void(bool is_gone)> on_released) override;
+  std::size_t most_content_bytes() const override { return kMaxJournalContent; }
 
  private:
   class Writer;

@@ -16,4 +16,10 @@ void MemoryJournal::write(std::uint64_t number, std::string) {
   });
 }
 
+void MemoryJournal::release(std::function<void(bool)> on_released) {
+  asio::post(io_, [kept = std::weak_ptr(callbacks_), on_released = std::move(on_released)] {
+    if (kept.lock()) on_released(true);
+  });
+}
+
 }  // namespace ddp::rendezvous

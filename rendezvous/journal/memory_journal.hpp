@@ -2,6 +2,8 @@
 // A journal that ends with its process: for a job of one node, whose coordinator ends with its agent anyway.
 #pragma once
 
+#include <cstddef>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -17,6 +19,8 @@ class MemoryJournal : public Journal {
 
   void claim(Callbacks callbacks) override;
   void write(std::uint64_t number, std::string content) override;
+  void release(std::function<void(bool is_gone)> on_released) override;
+  std::size_t most_content_bytes() const override { return kMaxJournalContent; }
 
  private:
   asio::io_context& io_;

@@ -92,6 +92,11 @@ void check_id(Check& check, const char* name, const std::string& id) {
   check.holds(name, printable_line(id) == id, " is not printable");
 }
 
+void check_instance(Check& check, const std::string& instance, const std::string& epoch) {
+  check_id(check, "instance", instance);
+  check.holds(instance.empty() || is_number_epoch(epoch), "an instance whose epoch is no number");
+}
+
 void make_line(std::string& line, std::size_t bytes = kMaxLineBytes) {
   line = cut_line(printable_line(std::string_view(line).substr(0, 2 * bytes)), bytes);
 }
@@ -162,6 +167,7 @@ std::optional<std::string> accept(AgentState& state) {
   check.in_range("job.restart_window_ms", state.job.restart_window.count(), 0, kMostLostAfter);
   check.in_range("wanted_rank", state.wanted_rank, -1, kMaxInt);
   check_id(check, "epoch", state.epoch);
+  check_instance(check, state.instance, state.epoch);
   check_id(check, "incarnation", state.incarnation);
   check.holds(!state.incarnation.empty(), "incarnation is empty");
   check.at_most("host", state.host.size(), kMaxHostBytes);
@@ -203,6 +209,8 @@ std::optional<std::string> accept(Directive& directive) {
   using Kind = Directive::Kind;
   Check check;
   check_id(check, "epoch", directive.epoch);
+  check_instance(check, directive.instance, directive.epoch);
+  check.in_range("back_within_ms", directive.back_within.count(), kLeastLostAfter, kMostLostAfter);
   check.holds(!directive.epoch.empty(), "epoch is empty");
   if (directive.lost_after.count() != 0) {
     check.in_range("lost_after_ms", directive.lost_after.count(), kLeastLostAfter, kMostLostAfter);

@@ -61,6 +61,7 @@ void read_optional(const json& message, AgentState& state) {
   state.can_look = message.value("can_look", false);
   state.hang = static_cast<Hang>(message.value("hang", 0));
   state.is_ending = message.value("is_ending", false);
+  state.instance = message.value("instance", "");
 }
 void read_optional(const json& message, LookRequest& request) { request.text = message.value("text", ""); }
 void read_optional(const json& message, Directive& directive) { directive.can_look = message.value("can_look", false); }
@@ -101,6 +102,7 @@ std::string encode(const AgentState& state) {
   if (state.can_look) message["can_look"] = true;
   if (state.hang != Hang::None) message["hang"] = static_cast<int>(state.hang);
   if (state.is_ending) message["is_ending"] = true;
+  if (!state.instance.empty()) message["instance"] = state.instance;
   return frame(std::move(message), kAgentState);
 }
 std::string encode(const Directive& directive) {

@@ -95,6 +95,8 @@ inline void to_json(json& j, const Directive& d) {
   if (d.cause) j["cause"] = *d.cause;
   if (d.survivors_stay) j["survivors_stay"] = true;
   if (d.restarts_left) j["restarts_left"] = *d.restarts_left;
+  if (!d.instance.empty()) j["instance"] = d.instance;
+  if (d.back_within != kReconnectWindow) j["back_within_ms"] = d.back_within.count();
 }
 inline void from_json(const json& j, Directive& d) {
   j.at("kind").get_to(d.kind);
@@ -109,6 +111,8 @@ inline void from_json(const json& j, Directive& d) {
   if (j.contains("cause")) d.cause = j.at("cause").get<WorkerFailure>();
   d.survivors_stay = j.value("survivors_stay", false);
   if (j.contains("restarts_left")) d.restarts_left = j.at("restarts_left").get<int>();
+  d.instance = j.value("instance", std::string());
+  d.back_within = std::chrono::milliseconds(j.value("back_within_ms", std::int64_t{kReconnectWindow.count()}));
 }
 
 }  // namespace ddp::rendezvous

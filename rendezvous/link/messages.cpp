@@ -14,4 +14,14 @@ std::string describe(const WorkerFailure& failure) {
   return "rank " + std::to_string(failure.rank) + " on node " + failure.host + " " + describe(failure.status);
 }
 
+bool is_number_epoch(const std::string& epoch) {
+  constexpr std::size_t kMostDigits = 19;  // a number of 64 bits has no more
+  const bool has_digits_only = epoch.find_first_not_of("0123456789") == std::string::npos;
+  return has_digits_only && !epoch.empty() && epoch.size() <= kMostDigits && epoch.front() != '0';
+}
+
+bool is_older_epoch(const std::string& epoch, const std::string& than) {
+  return epoch.size() != than.size() ? epoch.size() < than.size() : epoch < than;  // mutant: as_numbers
+}
+
 }  // namespace ddp::rendezvous

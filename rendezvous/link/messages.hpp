@@ -25,8 +25,8 @@
 
 namespace ddp::rendezvous {
 
-// Time for a broken link to come back. After that the coordinator counts the node as lost; its agent has killed the
-// workers after two thirds of this time.
+// Time for a broken link to come back, unless a Directive says otherwise. After that the coordinator counts the node as
+// lost; its agent has killed the workers after two thirds of this time.
 inline constexpr std::chrono::milliseconds kReconnectWindow = std::chrono::seconds(3);
 
 using TimePoint = std::chrono::steady_clock::time_point;
@@ -99,7 +99,8 @@ struct JobShape {
 
 struct AgentState {
   JobShape job;
-  std::string epoch;        // names the coordinator that this agent serves; empty: it has met none
+  std::string epoch;        // names the newest coordinator that this agent has obeyed; empty: it has met none
+  std::string instance;     // as in that one's Directives
   std::string incarnation;  // names this agent process
   std::string host;
   std::vector<std::string> addresses;  // numeric, of this node without loopback: its workers connect from these
@@ -151,8 +152,12 @@ struct Directive {
     Exit,  // the job is over: leave with `exit_code`
   };
   Kind kind = Kind::Wait;
-  std::string epoch;                        // names the coordinator
-  std::chrono::milliseconds lost_after{0};  // a node that is silent this long counts as lost; 0: never
+  std::string epoch;  // names the coordinator
+  // Names all coordinators of this job, one after the other, where each has an epoch of its own: then epochs are
+  // numbers that grow (is_older_epoch). Empty: all of them have the same epoch.
+  std::string instance;
+  std::chrono::milliseconds lost_after{0};                   // a node that is silent this long counts as lost; 0: never
+  std::chrono::milliseconds back_within = kReconnectWindow;  // and one whose link broke and did not come back for this
   int round = 0;
   Assignment assignment;                // Run
   int stop_signal = 0;                  // Stop
@@ -165,6 +170,11 @@ struct Directive {
   std::optional<int> restarts_left;     // Run, with a restart window: how many there are now
   bool operator==(const Directive&) const = default;
 };
+
+// Whether a text can be an epoch that is a number: a decimal one, as etcd's revisions are.
+bool is_number_epoch(const std::string& epoch);
+// Compares two of them as numbers.
+bool is_older_epoch(const std::string& epoch, const std::string& than);
 
 struct Heartbeat {};
 

@@ -64,6 +64,7 @@ inline void change(rendezvous::AgentState& state, Script& script) {
       break;
     case 5:
       state.epoch = absurd_text(script);
+      if (script.byte() % 4 == 0) state.instance = absurd_text(script);
       break;
     case 6:
       state.incarnation = absurd_text(script);
@@ -125,6 +126,7 @@ inline void change(rendezvous::Directive& directive, Script& script) {
       break;
     case 1:
       directive.epoch = absurd_text(script);
+      if (script.byte() % 4 == 0) directive.instance = absurd_text(script);
       break;
     case 2:
       directive.lost_after = std::chrono::milliseconds(script.number());

@@ -24,7 +24,7 @@ forbid launcher     'apps/|runtime/|collectives/|ddp/'                          
 forbid runtime      'apps/|launcher/'                                                     "$none"
 forbid 'apps/train apps/examples' 'rendezvous/|launcher/|collectives/|runtime/'           "$none"
 # The control half of rendezvous belongs to the launcher: libddp links the store half only.
-forbid 'collectives runtime' 'rendezvous/(link|coordinator|journal)/'                     "$none"
+forbid 'collectives runtime' 'rendezvous/(link|coordinator|journal|etcd)/'                "$none"
 # Installed headers stand alone.
 forbid runtime/include 'rendezvous/|collectives/|runtime/'                                "$none"
 
@@ -46,6 +46,7 @@ only rendezvous process_manager  base net
 only rendezvous store        base net
 only rendezvous link         base net
 only rendezvous journal      base net
+only rendezvous etcd         base net link journal
 only rendezvous coordinator  base net store link journal
 
 only launcher text
@@ -106,13 +107,13 @@ only apps/ddp_bench worker
 # Each third-party library is included only where this says so.
 code='apps launcher rendezvous collectives runtime'
 forbid "$code" 'CLI/'                    'apps/(train/options|ddp_store/main|ddp_bench/(main|[a-z]+/(mpi_main|command)))\.cpp'
-forbid "$code" 'boost/'                  'rendezvous/net/asio\.[ch]pp|launcher/page/http_session\.cpp'
+forbid "$code" 'boost/'                  'rendezvous/(net/asio\.[ch]pp|etcd/http_answer\.cpp)|launcher/page/http_session\.cpp'
 forbid "$code" '(spdlog|fmt)/'           'launcher/output/log\.cpp|runtime/include/ddp/spdlog\.hpp'
-forbid "$code" 'nlohmann/'               'apps/(ddp_store/main|ddp_bench/(main|[a-z]+/command))\.cpp|rendezvous/(link/(codec\.cpp|message_json\.hpp)|coordinator/job_record\.cpp)|launcher/(local/(agent_state|job_answers|job_state)|report/(error_file|issue_report)|stacks/(python_frames|stack_json)|text/json_text)\.cpp|runtime/(training/(tensor_file/(json_form|safetensors)|checkpoint/record)|base/error_file)\.cpp|runtime/include/ddp/json\.hpp'
+forbid "$code" 'nlohmann/'               'apps/(ddp_store/main|ddp_bench/(main|[a-z]+/command))\.cpp|rendezvous/(link/(codec\.cpp|message_json\.hpp)|coordinator/job_record\.cpp|etcd/messages\.cpp)|launcher/(local/(agent_state|job_answers|job_state)|report/(error_file|issue_report)|stacks/(python_frames|stack_json)|text/json_text)\.cpp|runtime/(training/(tensor_file/(json_form|safetensors)|checkpoint/record)|base/error_file)\.cpp|runtime/include/ddp/json\.hpp'
 forbid "$code" 'gloo/'                   '(collectives/gloo/[a-z_]*|apps/ddp_bench/contenders/gloo_contender)\.[ch]pp'
 forbid "$code" 'mpi'                     'apps/(ddp_bench/(collectives/mpi_main\.cpp|worker/mpi_worker\.c)|examples/mpi_backend\.c)'
 forbid "$code" 'nccl|cuda'               "$none"
-forbid "$code" 'sodium'                  'rendezvous/link/(secret|cipher)\.cpp'
+forbid "$code" 'sodium'                  'rendezvous/(link/(secret|cipher)|etcd/base64)\.cpp'
 forbid "$code" 'xxhash'                  'runtime/training/tensor_file/checksum\.cpp|rendezvous/journal/journal_format\.cpp'
 forbid "$code" 'utf8'                    'rendezvous/link/printable\.cpp'
 forbid "$code" 'Eigen/'                  'apps/train/([a-z]*/)?[a-z_]*\.[ch]pp'

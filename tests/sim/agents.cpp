@@ -29,7 +29,9 @@ void World::step(Process& process, const AgentEvent& event) {
   mark(10 + static_cast<int>(event.index()), process.index, static_cast<int>(process.core.phase()));
   coverage_.event(event, process.core.phase());
   std::vector<AgentAction> actions = std::exchange(agent_actions_, {});
+  const std::string epoch = scene_.plan.has_etcd ? process.core.state().epoch : "";
   process.core.step(now(), event, actions);
+  if (scene_.plan.has_etcd) invariants_.on_obeyed(process, event, epoch, actions);
   if (transcript_) transcript_->step(now(), process.config.host, event, actions);
   for (const AgentAction& action : actions) {
     mark(30 + static_cast<int>(action.index()), process.index);
@@ -211,34 +213,39 @@ void World::carry_out(Process& process, const Reconnect& action) {
   });
 }
 
-void World::connect_within(Process& process) {
-  const LinkId link = scene_.network.open(now(), process.index, process.machine, true);
+// Makes a link of an agent to the coordinator on its machine.
+LinkId World::open_within(Process& process) {
   Coordinator& coordinator = *scene_.coordinator;
-  scene_.network.link(link).agent_id = coordinator.next_agent;
-  coordinator.links[coordinator.next_agent++] = link;
+  const LinkId id = scene_.network.open(now(), process.index, process.machine, true, process.machine);
+  scene_.network.link(id).coordinator = coordinator.index;
+  scene_.network.link(id).agent_id = scene_.next_agent;
+  coordinator.links[scene_.next_agent++] = id;
+  return id;
+}
+
+void World::connect_within(Process& process) {
+  const LinkId link = open_within(process);
   const Duration takes =
       spawn_random_.percent(80) ? Duration(0) : spawn_random_.between(Duration(0), milliseconds(500));
   deliver_at(now() + takes, process.index,
              [this, index = process.index, link] { link_up(scene_.process(index), link); });
 }
 
-// Whether an agent reaches the coordinator without a network: both are on machine 0.
+// Whether an agent reaches the coordinator without a network: both are on one machine.
 bool World::is_within(const Process& process) const {
-  return scene_.coordinator && scene_.coordinator->is_apart && process.machine == 0 &&
+  return scene_.coordinator && scene_.coordinator->is_apart && process.machine == scene_.coordinator->machine &&
          process.role == Process::Role::Wanted;
 }
 
 // What is sent while no coordinator runs waits for the next one.
 void World::try_within(Process& process, int number) {
   if (!process.alive || process.tries != number) return;
-  Coordinator& coordinator = *scene_.coordinator;
-  if (!coordinator.alive || other_coordinator_) {
+  if (!is_within(process)) return connect(process);
+  if (!scene_.coordinator->alive || other_coordinator_) {
     return queue_.at(now() + milliseconds(20),
                      [this, index = process.index, number] { try_within(scene_.process(index), number); });
   }
-  const LinkId id = scene_.network.open(now(), process.index, process.machine, true);
-  scene_.network.link(id).agent_id = coordinator.next_agent;
-  coordinator.links[coordinator.next_agent++] = id;
+  const LinkId id = open_within(process);
   const Duration takes =
       spawn_random_.percent(80) ? Duration(0) : spawn_random_.between(Duration(0), milliseconds(100));
   deliver_at(now() + takes, process.index, [this, index = process.index, number, id] {
@@ -271,16 +278,22 @@ void World::try_link(Process& process, int number, Time give_up) {
       if (scene_.process(index).tries == number) try_failed(scene_.process(index), why);
     });
   };
-  const bool is_powered = !scene_.machines.empty() && scene_.machine(0).powered;
-  const bool is_coming =
-      scene_.coordinator && !scene_.coordinator->alive && scene_.coordinator->comes_back_after > Duration(0);
-  const bool listens = other_coordinator_ || is_coming || (scene_.coordinator && scene_.coordinator->alive);
+  choose_target(process);
+  if (is_within(process) && scene_.plan.has_etcd) return connect(process);
+  if (scene_.plan.has_etcd && process.target < 0) return fail_at(now() + milliseconds(20), "no node coordinates yet");
+  const Coordinator* const target =
+      process.target < 0 ? scene_.coordinator : &scene_.coordinators[static_cast<std::size_t>(process.target)];
+  const int to = target ? target->machine : 0;
+  const bool is_powered = !scene_.machines.empty() && scene_.machine(to).powered;
+  const bool is_coming = target && !target->alive && target->comes_back_after > Duration(0) && !scene_.plan.has_etcd;
+  const bool listens = other_coordinator_ || is_coming || (target && target->alive);
   if (!is_powered || now() >= give_up) return fail_at(std::max(give_up, now()), "Connection timed out");
-  if (const Time open = scene_.network.open_since(process.machine); open > now())
+  if (const Time open = scene_.network.open_since(process.machine, to); open > now())
     return again_at(std::min(open, give_up));
   if (!listens) return fail_at(now() + scene_.network.delay(), "Connection refused");
   if (!other_coordinator_ && is_coming) return again_at(std::min(now() + milliseconds(20), give_up));
-  const bool answers = other_coordinator_ || !scene_.coordinators_process().asleep;
+  const bool answers =
+      other_coordinator_ || !(target->is_apart ? target->asleep : scene_.coordinators_process().asleep);
   if (!answers) return again_at(std::min(now() + milliseconds(200), give_up));
   queue_.at(now() + scene_.network.delay(),
             [this, index = process.index, number] { accept(scene_.process(index), number); });
@@ -299,6 +312,7 @@ void World::try_failed(Process& process, const std::string& why) {
 // Does the coordinator's part of a handshake.
 void World::accept(Process& process, int number) {
   if (!process.alive || process.tries != number) return;
+  if (scene_.plan.has_etcd && is_within(process)) return connect(process);
   const Time answered = now() + scene_.network.delay();
   if (process.role == Process::Role::SecretDiffers) {
     return deliver_at(answered, process.index, [this, index = process.index, number] {
@@ -308,17 +322,21 @@ void World::accept(Process& process, int number) {
       handle(scene_.process(index), LinkRefused{"its secret differs"});
     });
   }
-  const bool listens = scene_.coordinator && scene_.coordinator->alive;
+  Coordinator* const target =
+      process.target < 0 ? scene_.coordinator : &scene_.coordinators[static_cast<std::size_t>(process.target)];
+  const bool listens = target && target->alive;
   if (!listens && !other_coordinator_) return;  // the attempt ends at its time limit
-  const LinkId id = scene_.network.open(now(), process.index, process.machine, false);
+  const LinkId id = scene_.network.open(now(), process.index, process.machine, false, target ? target->machine : 0);
   Link& link = scene_.network.link(id);
   link.to_other_coordinator = other_coordinator_;
   if (!other_coordinator_) {
-    link.agent_id = scene_.coordinator->next_agent++;
-    scene_.coordinator->links[link.agent_id] = id;
-    deliver_to_coordinator([this, id] {
+    link.coordinator = target->index;
+    link.agent_id = scene_.next_agent++;
+    target->links[link.agent_id] = id;
+    deliver_to(*target, [this, target, id] {
       const Link& linked = scene_.network.link(id);
-      if (linked.coordinator_open) handle(rendezvous::AgentLinked{linked.agent_id, address_of(linked.machine)});
+      if (!linked.coordinator_open) return;
+      handle(*target, rendezvous::AgentLinked{linked.agent_id, address_of(linked.machine)});
     });
   }
   deliver_at(answered, process.index, [this, index = process.index, number, id] {
@@ -372,7 +390,8 @@ void World::directive_arrives(LinkId id, const rendezvous::Directive& directive)
     process.wait = kShortestWait;
     invariants_.on_message(directive);
     invariants_.on_told(process, directive);
-    const bool same_epoch = directive.epoch == "epoch";
+    const bool same_epoch = scene_.counts(process, directive);
+    if (scene_.plan.has_etcd && same_epoch) invariants_.on_epoch(directive, scene_.network.link(id).coordinator);
     if (same_epoch) process.newest_round_told = std::max(process.newest_round_told, directive.round);
     DirectiveArrived event{directive, {}};
     if (directive.kind == rendezvous::Directive::Kind::Stop) {
@@ -383,17 +402,27 @@ void World::directive_arrives(LinkId id, const rendezvous::Directive& directive)
       if (same_epoch) process.survivors_were_told = directive.survivors_stay;
     }
     handle(process, event);
+    if (scene_.plan.has_etcd && process.role == Process::Role::Wanted) {
+      scene_.machine(process.machine).newest_obeyed = process.core.state().epoch;
+    }
+    if (!process.alive) return;
     repeat_an_old_one(process, directive);
     if (scene_.plan.extra_ticks > 0 && tick_random_.percent(scene_.plan.extra_ticks)) handle(process, Tick{});
   });
 }
 
-// Delivers an older directive once more: the link is level-triggered, so this does no harm.
+// Delivers an older directive once more: the link is level-triggered, so this does no harm. With etcd it may be one of
+// an older coordinator, which was stopped just before it sent this.
 void World::repeat_an_old_one(Process& process, const rendezvous::Directive& directive) {
   if (scene_.plan.repeat_percent == 0 || directive.kind == rendezvous::Directive::Kind::Exit) return;
   if (!process.told.empty() && tick_random_.percent(scene_.plan.repeat_percent)) {
     const int which = tick_random_.below(static_cast<int>(process.told.size()));
-    handle(process, DirectiveArrived{process.told[static_cast<std::size_t>(which)], {}});
+    const rendezvous::Directive old = process.told[static_cast<std::size_t>(which)];
+    if (!scene_.counts(process, old)) {
+      disturb(process.machine, seconds(2));
+      coverage_.reached(Branch::OlderIsFencedOff);
+    }
+    handle(process, DirectiveArrived{old, {}});
   }
   process.told.push_back(directive);
 }

@@ -20,12 +20,23 @@ void World::cut(LinkId id) {
 // late.
 void World::disturb(int machine, Duration lasting) {
   if (machine >= static_cast<int>(scene_.machines.size())) return;
+  const Time until = now() + lasting + 2 * scene_.plan.lost_after + seconds(10);
   Time& calm = scene_.machine(machine).calm_from;
-  calm = std::max(calm, now() + lasting + 2 * scene_.plan.lost_after + seconds(10));
+  calm = std::max(calm, until);
+  Time& coordinators = scene_.coordinator_calm_from;
+  if (machine == scene_.coordinators_machine()) coordinators = std::max(coordinators, until);
 }
 
-void World::happen(const Fault& fault) {
+// All machines are in trouble: the coordinator may be gone for a while, or another takes its place.
+void World::disturb_all(Duration lasting) {
+  disturb(scene_.coordinators_machine(), lasting);
+  scene_.network_calm_from = std::max(scene_.network_calm_from, scene_.coordinator_calm_from);
+}
+
+void World::happen(const Fault& planned) {
   scene_.now = now();
+  Fault fault = planned;
+  if (fault.machine == kCoordinators) fault.machine = scene_.coordinators_machine();
   mark(4, static_cast<int>(fault.kind), fault.machine);
   note("fault", [&] { return describe(fault); });
   Process* const agent = agent_on(fault.machine);
@@ -60,7 +71,7 @@ void World::happen(const Fault& fault) {
       if (agent) agent->spawn_fails = true;
       break;
     case FaultKind::StoreFails:
-      if (scene_.coordinator) scene_.coordinator->store_fails = true;
+      if (scene_.coordinator && scene_.coordinator->alive) scene_.coordinator->store_fails = true;
       break;
     case FaultKind::StoreIsLate:
       if (scene_.coordinator) scene_.coordinator->store_late = fault.lasting;
@@ -131,8 +142,14 @@ void World::happen(const Fault& fault) {
       break;
     case FaultKind::Partition:
       disturb(fault.machine, fault.lasting);
-      if (fault.machine == 0) scene_.network_calm_from = scene_.machine(0).calm_from;
+      if (fault.machine == scene_.coordinators_machine()) {
+        scene_.network_calm_from = scene_.machine(fault.machine).calm_from;
+      }
       scene_.network.block(fault.machine, static_cast<Lost>(fault.number), now() + fault.lasting);
+      if (scene_.plan.has_etcd && fault.worker % 2 == 1) {
+        Time& cut_off = scene_.etcd.cut_off[fault.machine];
+        cut_off = std::max(cut_off, now() + fault.lasting);
+      }
       break;
     case FaultKind::UserStopsTwice: {
       Fault again = fault;
@@ -158,10 +175,12 @@ void World::happen(const Fault& fault) {
       if (!agent) break;
       agent->is_replaced = scene_.coordinator && scene_.coordinator->is_apart && is_within(*agent);
       kill_agent(*agent);
-      if (fault.machine == 0 && !agent->is_replaced) break;
+      if (fault.machine == 0 && !agent->is_replaced && !scene_.plan.has_etcd) break;
       queue_.at(now() + fault.lasting, [this, fault] {
-        start_agent(fault.machine, scene_.plan.machines[static_cast<std::size_t>(fault.machine)].slots,
-                    Process::Role::Wanted, 0);
+        const auto& machines = scene_.plan.machines;
+        const auto which = static_cast<std::size_t>(fault.machine);
+        if (!scene_.machine(fault.machine).powered) return;
+        start_agent(fault.machine, which < machines.size() ? machines[which].slots : 1, Process::Role::Wanted, 0);
       });
       faults_end_ = std::max(faults_end_, now() + fault.lasting);
       break;
@@ -179,7 +198,7 @@ void World::happen(const Fault& fault) {
       Coordinator& coordinator = *scene_.coordinator;
       coordinator.comes_back_after = fault.lasting;
       if (fault.number == 0) {
-        kill_coordinator();
+        kill(coordinator);
       } else {
         coordinator.dies_after = fault.number;
       }
@@ -187,10 +206,25 @@ void World::happen(const Fault& fault) {
     }
     case FaultKind::StoreKilled:
       if (!scene_.coordinator || !scene_.coordinator->is_apart) break;
-      deliver_to_coordinator([this, clients = fault.number] {
-        handle(rendezvous::StoreLost{clients, "the store (pid 7) was killed by SIGKILL"});
+      deliver_to(*scene_.coordinator, [this, coordinator = scene_.coordinator, clients = fault.number] {
+        handle(*coordinator, rendezvous::StoreLost{clients, "the store (pid 7) was killed by SIGKILL"});
       });
       break;
+    case FaultKind::CoordinatorStopped:
+      if (!scene_.coordinator || !scene_.coordinator->alive) break;
+      disturb_all(fault.lasting);
+      sleep(*scene_.coordinator, now() + fault.lasting);
+      break;
+    case FaultKind::EtcdStalls:
+      disturb_all(fault.lasting);
+      scene_.etcd.stalls_until = std::max(scene_.etcd.stalls_until, now() + fault.lasting);
+      break;
+    case FaultKind::EtcdCutOff: {
+      if (fault.machine == scene_.coordinators_machine()) disturb_all(fault.lasting);
+      Time& cut_off = scene_.etcd.cut_off[fault.machine];
+      cut_off = std::max(cut_off, now() + fault.lasting);
+      break;
+    }
     case FaultKind::OtherCoordinator:
       if (!scene_.coordinator || !scene_.coordinator->alive) break;
       disturb(0, fault.lasting);

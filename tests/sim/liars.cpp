@@ -136,14 +136,14 @@ void World::open_liars_link(Liar& liar) {
   if (open > kLinksKept || scene_.coordinators_process().asleep) return;
   const LinkId id = scene_.network.open(now(), -1, liar.machine, false);
   Link& link = scene_.network.link(id);
-  link.agent_id = coordinator.next_agent++;
+  link.agent_id = scene_.next_agent++;
   coordinator.links[link.agent_id] = id;
   liar.link = id;
   liar.decoder = {};
   mark(7, liar.machine);
-  deliver_to_coordinator([this, id] {
+  deliver_to(coordinator, [this, &coordinator, id] {
     const Link& linked = scene_.network.link(id);
-    if (linked.coordinator_open) handle(AgentLinked{linked.agent_id, address_of(linked.machine)});
+    if (linked.coordinator_open) handle(coordinator, AgentLinked{linked.agent_id, address_of(linked.machine)});
   });
 }
 
@@ -159,7 +159,7 @@ void World::send_bytes(Liar& liar, const std::string& bytes) {
   if (!time) return;
   queue_.at(*time, [this, index, link = liar.link, bytes] {
     if (!scene_.coordinator) return;
-    deliver_to_coordinator([this, index, link, bytes] { bytes_arrive(index, link, bytes); });
+    deliver_to(*scene_.coordinator, [this, index, link, bytes] { bytes_arrive(index, link, bytes); });
   });
 }
 
@@ -173,9 +173,10 @@ void World::bytes_arrive(std::size_t index, LinkId id, const std::string& bytes)
     if (std::holds_alternative<NeedMoreBytes>(next)) return;
     if (auto* state = std::get_if<AgentState>(&next)) {
       note("liar", [&] { return state->host + " says something on link " + std::to_string(link.agent_id); });
-      handle(AgentReported{link.agent_id, std::move(*state), address_of(link.machine), arrived_at(scene_.plan, 1)});
+      handle(*scene_.coordinator,
+             AgentReported{link.agent_id, std::move(*state), address_of(link.machine), arrived_at(scene_.plan, 1)});
     } else if (std::holds_alternative<Heartbeat>(next)) {
-      handle(AgentBeat{link.agent_id});
+      handle(*scene_.coordinator, AgentBeat{link.agent_id});
     } else {
       const auto* malformed = std::get_if<MalformedFrame>(&next);
       liars_[index].link = -1;

@@ -11,8 +11,9 @@ constexpr std::size_t index(Way way) { return static_cast<std::size_t>(way); }
 
 }  // namespace
 
-LinkId Network::open(Time now, int process, int machine, bool local) {
+LinkId Network::open(Time now, int process, int machine, bool local, int to) {
   Link link;
+  link.coordinators_machine = to;
   link.process = process;
   link.machine = machine;
   link.local = local;
@@ -31,7 +32,7 @@ std::optional<Time> Network::arrival(Time now, LinkId id, Way way) {
   if (link.cut || link.vanishes[index(way)]) return std::nullopt;
   Time time =
       now + (link.local ? random_.between(std::chrono::microseconds(10), std::chrono::microseconds(200)) : delay());
-  if (const Time until = blocked_until(link.machine, way); !link.local && until > now) {
+  if (const Time until = blocked_until(link.machine, link.coordinators_machine, way); !link.local && until > now) {
     time = until + random_.between(Duration(0), milliseconds(800));  // TCP retransmits it
   }
   time = std::max(time, link.newest[index(way)] + Duration(1));
@@ -47,17 +48,17 @@ void Network::block(int machine, Lost lost, Time until) {
   }
 }
 
-Time Network::blocked_until(int machine, Way way) const {
+Time Network::blocked_until(int machine, int to, Way way) const {
   Time until;
-  for (const int which : {machine, 0}) {
+  for (const int which : {machine, to}) {
     const auto blocked = blocked_[index(way)].find(which);
     if (blocked != blocked_[index(way)].end()) until = std::max(until, blocked->second);
   }
   return until;
 }
 
-Time Network::open_since(int machine) const {
-  return std::max(blocked_until(machine, Way::Up), blocked_until(machine, Way::Down));
+Time Network::open_since(int machine, int to) const {
+  return std::max(blocked_until(machine, to, Way::Up), blocked_until(machine, to, Way::Down));
 }
 
 }  // namespace ddp::sim

@@ -39,6 +39,8 @@ struct Link {
   int machine = 0;
   bool local = false;  // within the coordinator's process
   bool to_other_coordinator = false;
+  int coordinator = 0;  // among all of the run
+  int coordinators_machine = 0;
   int agent_id = 0;  // the number that the coordinator knows it by
   bool agent_open = true, coordinator_open = true;
   bool cut = false;
@@ -50,7 +52,8 @@ class Network {
  public:
   explicit Network(const Plan& plan) : plan_(plan), random_(plan.seed, {2}) {}
 
-  LinkId open(Time now, int process, int machine, bool local);
+  // `to` is the machine of its coordinator.
+  LinkId open(Time now, int process, int machine, bool local, int to = 0);
   Link& link(LinkId id) { return links_[static_cast<std::size_t>(id)]; }
   const Link& link(LinkId id) const { return links_[static_cast<std::size_t>(id)]; }
   int links() const { return static_cast<int>(links_.size()); }
@@ -59,13 +62,13 @@ class Network {
   std::optional<Time> arrival(Time now, LinkId link, Way way);
   Duration delay();
   // Lets messages between a machine and the coordinator arrive only after `until`, in the direction that `lost` names
-  // or in both. Machine 0 is the coordinator's: it is cut off from all others.
+  // or in both. The coordinator's own machine is cut off from all others.
   void block(int machine, Lost lost, Time until);
   // Returns the time from which on a connection can be made.
-  Time open_since(int machine) const;
+  Time open_since(int machine, int to = 0) const;
 
  private:
-  Time blocked_until(int machine, Way way) const;
+  Time blocked_until(int machine, int to, Way way) const;
 
   const Plan& plan_;
   Random random_;

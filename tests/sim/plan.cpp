@@ -12,14 +12,22 @@ namespace ddp::sim {
 namespace {
 
 constexpr std::array<const char*, kFaultKinds> kNames = {
-    "worker exits",   "worker crashes",    "worker hangs",    "worker stuck in the kernel",
-    "leftover stuck", "spawn fails",       "store fails",     "store is late",
-    "agent killed",   "guardian killed",   "power loss",      "agent stopped",
-    "host frozen",    "link cut",          "links die",       "link flaps",
-    "link half-open", "partition",         "user stops",      "user stops twice",
-    "agent starts",   "agent replaced",    "node rank taken", "shape differs",
-    "secret differs", "other coordinator", "hang found",      "coordinator killed",
-    "store killed",
+    "worker exits",    "worker crashes",
+    "worker hangs",    "worker stuck in the kernel",
+    "leftover stuck",  "spawn fails",
+    "store fails",     "store is late",
+    "agent killed",    "guardian killed",
+    "power loss",      "agent stopped",
+    "host frozen",     "link cut",
+    "links die",       "link flaps",
+    "link half-open",  "partition",
+    "user stops",      "user stops twice",
+    "agent starts",    "agent replaced",
+    "node rank taken", "shape differs",
+    "secret differs",  "other coordinator",
+    "hang found",      "coordinator killed",
+    "store killed",    "coordinator stopped",
+    "etcd stalls",     "cut off from etcd",
 };
 
 int machines_wanted(Random& random) {
@@ -229,6 +237,44 @@ void choose_deaths(Plan& plan) {
   std::stable_sort(plan.faults.begin(), plan.faults.end(), [](const Fault& a, const Fault& b) { return a.at < b.at; });
 }
 
+// Returns a fault of the machine that coordinates, or of etcd.
+Fault choose_takeover(Random& random) {
+  Fault fault = {.machine = kCoordinators};
+  fault.kind =
+      random.pick({FaultKind::PowerLoss, FaultKind::PowerLoss, FaultKind::AgentKilled, FaultKind::HostFrozen,
+                   FaultKind::CoordinatorStopped, FaultKind::CoordinatorStopped, FaultKind::Partition,
+                   FaultKind::AgentReplaced, FaultKind::EtcdStalls, FaultKind::EtcdCutOff, FaultKind::EtcdCutOff});
+  fault.lasting = random.pick({any(random, milliseconds(200), seconds(6)), any(random, seconds(5), seconds(12)),
+                               any(random, seconds(5), seconds(40))});
+  fault.worker = random.below(8);
+  if (fault.kind == FaultKind::PowerLoss || fault.kind == FaultKind::AgentKilled) fault.lasting = milliseconds(0);
+  return fault;
+}
+
+// Draws from a stream of its own, too.
+void choose_etcd(Plan& plan) {
+  Random random(plan.seed, {26});
+  if (plan.job.max_nodes == 1 || plan.job.node_ranks_given || !random.percent(40)) return;
+  plan.has_etcd = true;
+  plan.is_loopback = plan.is_translated = false;
+  std::erase_if(plan.faults, [](const Fault& fault) { return fault.kind == FaultKind::OtherCoordinator; });
+  const int takeovers = random.pick({0, 1, 1, 1, 2, 3});
+  milliseconds at = any(random, milliseconds(0), seconds(40));
+  for (int i = 0; i < takeovers; ++i) {
+    Fault fault = choose_takeover(random);
+    fault.at = at;
+    plan.faults.push_back(fault);
+    at += any(random, milliseconds(0), random.pick<milliseconds>({seconds(1), seconds(10), seconds(40)}));
+    const bool is_replaced = fault.kind == FaultKind::PowerLoss && random.percent(50);
+    if (is_replaced) {
+      plan.faults.push_back({.at = at + any(random, milliseconds(0), seconds(30)),
+                             .kind = FaultKind::AgentStarts,
+                             .worker = random.below(3)});
+    }
+  }
+  std::stable_sort(plan.faults.begin(), plan.faults.end(), [](const Fault& a, const Fault& b) { return a.at < b.at; });
+}
+
 }  // namespace
 
 Plan make_plan(std::uint64_t seed) {
@@ -243,10 +289,12 @@ Plan make_plan(std::uint64_t seed) {
   plan.job.survivors_stay = Random(seed, {19}).percent(40);
   choose_budget(plan);
   choose_deaths(plan);
+  choose_etcd(plan);
   return plan;
 }
 
 std::string endpoint_host(const Plan& plan, int machine) {
+  if (plan.has_etcd) return "";
   return machine == 0 || plan.one_spelling ? "node0" : coordinator_address(plan, machine);
 }
 
@@ -283,6 +331,10 @@ Plan make_hostile_plan(std::uint64_t seed) {
   plan.lies = random.pick({Lies::Strangers, Lies::Strangers, Lies::Claimants, Lies::Coordinator});
   plan.liars = plan.job.max_nodes == 1 || plan.lies == Lies::Coordinator ? 0 : random.between(1, 4);
   plan.lies_until = any(random, seconds(2), seconds(90));
+  plan.has_etcd = false;
+  std::erase_if(plan.faults, [](const Fault& fault) {
+    return fault.machine == kCoordinators || fault.kind >= FaultKind::CoordinatorStopped;
+  });
   return plan;
 }
 
@@ -298,7 +350,8 @@ milliseconds time_to_end(const Plan& plan) {
 // Returns "worker exits on h1, worker 0, with code 7".
 std::string describe(const Fault& fault) {
   const std::string name = kNames[static_cast<std::size_t>(fault.kind)];
-  const std::string where = name + " on h" + std::to_string(fault.machine);
+  const std::string where = name + (fault.machine == kCoordinators ? " on the coordinator's machine"
+                                                                   : " on h" + std::to_string(fault.machine));
   const std::string lasting = ", for " + rendezvous::to_string(fault.lasting);
   const std::string worker = ", worker " + std::to_string(fault.worker);
   switch (fault.kind) {
@@ -326,6 +379,9 @@ std::string describe(const Fault& fault) {
     }
     case FaultKind::CoordinatorKilled:
       return name + " after " + std::to_string(fault.number) + " more actions" + lasting;
+    case FaultKind::CoordinatorStopped:
+    case FaultKind::EtcdStalls:
+      return name + lasting;
     case FaultKind::StoreKilled:
       return name + ", with " + std::to_string(fault.number) + " connections";
     case FaultKind::AgentStarts:
@@ -345,6 +401,7 @@ std::string describe(const Plan& plan) {
   const rendezvous::JobShape& job = plan.job;
   std::string text = "seed " + std::to_string(plan.seed) + ": --nnodes " + std::to_string(job.min_nodes) + ":" +
                      std::to_string(job.max_nodes) + (job.node_ranks_given ? ", static" : "") +
+                     (plan.has_etcd ? ", etcd" : "") +
                      (!job.survivors_stay             ? ""
                       : job.min_nodes < job.max_nodes ? ", --on-failure shrink"
                                                       : ", --on-failure replace") +

@@ -48,8 +48,13 @@ enum class FaultKind {
   // with what its journal has; in a job of several nodes.
   CoordinatorKilled,
   StoreKilled,  // while `number` connections of workers were open
+  // Only with etcd:
+  CoordinatorStopped,  // SIGSTOP to its process, SIGCONT after `lasting`
+  EtcdStalls,          // for `lasting` it answers nobody
+  EtcdCutOff,          // this machine does not reach it for `lasting`
 };
-inline constexpr int kFaultKinds = static_cast<int>(FaultKind::StoreKilled) + 1;
+inline constexpr int kFaultKinds = static_cast<int>(FaultKind::EtcdCutOff) + 1;
+inline constexpr int kCoordinators = -1;  // in place of a machine: the one that coordinates then
 
 // The direction in which a broken network loses messages.
 enum Lost { Both, ToCoordinator, ToAgent };
@@ -107,6 +112,8 @@ struct Plan {
   int unmoved_percent = 0;                   // this share of workers hangs when a peer dies, instead of failing
 
   launcher::OnHang on_hang = launcher::OnHang::Tell;  // all nodes have it
+
+  bool has_etcd = false;  // the journal is there, and each node may coordinate
 
   Lies lies = Lies::None;
   int liars = 0;               // that many agents lie

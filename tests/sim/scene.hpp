@@ -33,6 +33,8 @@ enum class Why {
   Fate,    // with its machine, or killed by the guardian of its agent
 };
 
+inline constexpr const char* kOtherEpoch = "another epoch";  // a coordinator of another job has it
+
 inline constexpr int kDdprun = -1, kLostNode = -2;  // values of Worker::root
 
 struct Worker {
@@ -99,7 +101,8 @@ struct Process : Runner {
 
   LinkId link = -1;  // the newest one that was up
   bool up = false;
-  int tries = 0;  // attempts to connect; only the newest counts
+  int tries = 0;    // attempts to connect; only the newest counts
+  int target = -1;  // with etcd: the coordinator that it tries to reach
   Duration wait = milliseconds(50);
 
   std::optional<Time> timer;
@@ -127,15 +130,16 @@ struct Process : Runner {
 
 // In a job of several nodes it is a process of its own on machine 0, which may die and come back.
 struct Coordinator : Runner {
-  Coordinator(rendezvous::CoordinatorConfig config, int in, bool apart)
-      : core(std::move(config)), process(in), is_apart(apart) {}
+  Coordinator(rendezvous::CoordinatorConfig config, int number, int on_machine, int in, bool apart)
+      : core(std::move(config)), index(number), machine(on_machine), process(in), is_apart(apart) {}
 
   rendezvous::CoordinatorCore core;
+  int index;    // among all coordinators of the run
+  int machine;  // where it runs
   int process;  // the newest agent of its node
   bool is_apart;
   int life = 1;                 // what was to come to an earlier life does not reach this one
   std::map<int, LinkId> links;  // open ones, by AgentId
-  int next_agent = 1;
   std::optional<Time> timer;
   int ticks_at_once = 0;
   Time last_tick;
@@ -150,6 +154,24 @@ struct Coordinator : Runner {
   std::optional<int> dies_after;  // after this number of its actions
   Duration comes_back_after{};
   Time killed_at;
+
+  // With etcd each life is a Coordinator of its own.
+  std::int64_t epoch = 0;
+  Time sure_until;          // as of the renewals that were answered
+  Time doubted_until;       // the newest time
+  bool is_written = false;  // the answer to the write that is under way is still to come
+};
+
+// What etcd has of the job.
+struct Etcd {
+  std::int64_t revision = 0;
+  int holder = -1;  // the coordinator that has claimed the job; -1: none
+  std::int64_t epoch = 0;
+  Time lease_until;
+  std::string content;
+  Time kept_at;
+  Time stalls_until;            // it answers nobody, and no lease ends
+  std::map<int, Time> cut_off;  // by machine: until when it cannot reach etcd
 };
 
 struct MachineState {
@@ -157,6 +179,10 @@ struct MachineState {
   Time links_die_until;
   bool powered = true;
   Time calm_from;  // faults on this machine, and what follows from them, are over
+  // With etcd: its ddprun, which may coordinate.
+  bool has_keeper = false;
+  int keepers = 0;  // number of ddpruns that were started here
+  std::string newest_obeyed;
 };
 
 struct Scene {
@@ -164,10 +190,14 @@ struct Scene {
   Network network{plan};
   std::vector<MachineState> machines;
   std::deque<Process> processes;
-  std::optional<Coordinator> coordinator;
+  std::deque<Coordinator> coordinators;
+  Coordinator* coordinator = nullptr;  // the newest
+  int next_agent = 1;                  // names the next link
+  Etcd etcd;
   std::deque<Worker> workers;
-  std::set<int> alive;     // workers that are not reaped
-  Time network_calm_from;  // network faults of the coordinator's machine are over
+  std::set<int> alive;         // workers that are not reaped
+  Time network_calm_from;      // network faults of the coordinator's machine are over
+  Time coordinator_calm_from;  // all faults of its machine
   Time now;
 
   Process& process(int index) { return processes[static_cast<std::size_t>(index)]; }
@@ -182,6 +212,14 @@ struct Scene {
   }
   const Runner& coordinators_process() const {
     return coordinator->is_apart ? static_cast<const Runner&>(*coordinator) : process(coordinator->process);
+  }
+  // The machine that coordinates.
+  int coordinators_machine() const { return coordinator ? coordinator->machine : 0; }
+  // Whether what a coordinator says to this process counts.
+  bool counts(const Process& process, const rendezvous::Directive& directive) const {
+    if (directive.epoch == kOtherEpoch) return false;
+    const std::string& newest = process.core.state().epoch;
+    return !plan.has_etcd || newest.empty() || !rendezvous::is_older_epoch(directive.epoch, newest);
   }
   bool is_stuck(const Worker& worker) const { return worker.stuck_until && *worker.stuck_until > now; }
 };

@@ -20,7 +20,10 @@ World::World(Plan plan, Coverage& coverage, Transcript* transcript)
       spawn_random_(scene_.plan.seed, {3}),
       worker_random_(scene_.plan.seed, {4}),
       tick_random_(scene_.plan.seed, {5}),
-      keeper_random_(scene_.plan.seed, {17}) {}
+      keeper_random_(scene_.plan.seed, {17}),
+      etcd_random_(scene_.plan.seed, {27}) {
+  scene_.etcd.revision = etcd_random_.between(1, 120);
+}
 
 std::optional<Violation> World::run() {
   try {
@@ -52,7 +55,7 @@ void World::run_until_all_ended() {
   }
   start_liars();
   while (!queue_.empty()) {
-    if (queue_.next() > faults_end_ && alive_ == 0) break;
+    if (queue_.next() > std::max(faults_end_, coordinator_ends_) && alive_ == 0) break;
     queue_.run_next();
     ++coverage_.events;
     if (++events_ > kMostEvents) invariants_.broken(Promise::EveryRunEnds, "events never end");
@@ -75,12 +78,15 @@ void World::deliver_to(Runner& runner, Task task) {
 
 void World::deliver(int index, Task task) { deliver_to(scene_.process(index), std::move(task)); }
 
-void World::deliver_to_coordinator(Task task) { deliver_to(scene_.coordinators_process(), std::move(task)); }
+void World::deliver_to(Coordinator& coordinator, Task task) {
+  Runner& runner = coordinator.is_apart ? static_cast<Runner&>(coordinator) : scene_.process(coordinator.process);
+  deliver_to(runner, std::move(task));
+}
 
-void World::deliver_to_coordinator_at(Time time, Task task) {
-  queue_.at(time, [this, life = scene_.coordinator->life, task = std::move(task)] {
-    deliver_to_coordinator([this, life, task] {
-      if (scene_.coordinator->life == life && scene_.coordinator->alive) task();
+void World::deliver_at(Time time, Coordinator& coordinator, Task task) {
+  queue_.at(time, [this, &coordinator, life = coordinator.life, task = std::move(task)] {
+    deliver_to(coordinator, [&coordinator, life, task] {
+      if (coordinator.life == life && coordinator.alive) task();
     });
   });
 }
@@ -117,7 +123,8 @@ launcher::AgentConfig World::config_of(int machine, int slots, Process::Role rol
   config.shutdown_timeout = plan.shutdown_timeout;
   config.on_hang = plan.on_hang;
   if (machine > 0 || scene_.coordinator || plan.job.max_nodes > 1) config.coordinator = "10.0.0.0:29500";
-  config.is_beside_coordinator = machine == 0 && plan.job.max_nodes > 1;
+  if (plan.has_etcd) config.coordinator = "etcd";
+  config.is_beside_coordinator = machine == 0 && plan.job.max_nodes > 1 && !plan.has_etcd;
   if (role == Process::Role::RankTaken) config.node_rank = variant % plan.job.max_nodes;
   if (role == Process::Role::ShapeDiffers) {
     if (variant == 0) config.job.id = "another job";
@@ -134,7 +141,7 @@ launcher::AgentConfig World::config_of(int machine, int slots, Process::Role rol
 Process& World::start_agent(int machine, int slots, Process::Role role, int variant) {
   while (static_cast<int>(scene_.machines.size()) <= machine) scene_.machines.emplace_back();
   scene_.now = now();
-  const bool has_coordinator = machine == 0 && !scene_.coordinator;
+  const bool has_coordinator = machine == 0 && !scene_.coordinator && !scene_.plan.has_etcd;
   const int index = static_cast<int>(scene_.processes.size());
   Process& process = scene_.processes.emplace_back(index, machine, config_of(machine, slots, role, variant));
   ++alive_;
@@ -142,7 +149,8 @@ Process& World::start_agent(int machine, int slots, Process::Role role, int vari
   mark(1, index, machine);
   note(process.config.host,
        [&] { return "an agent starts, for " + std::to_string(slots) + (slots == 1 ? " worker" : " workers"); });
-  if (has_coordinator) start_coordinator(process);
+  if (has_coordinator) add_coordinator(process);
+  if (scene_.plan.has_etcd && role == Process::Role::Wanted) keeper_starts(machine);
   if (is_within(process)) {
     scene_.coordinator->process = index;
     handle(process, launcher::Tick{});
@@ -164,13 +172,32 @@ void World::end_process(Process& process) {
   process.inbox.clear();
   ++process.tries;
   if (process.link >= 0) close_agents_end(process.link);
-  if (!scene_.coordinator || scene_.coordinator->process != process.index) return;
-  if (process.is_replaced && scene_.coordinator->is_apart) return;  // its keeper starts another agent
-  ++scene_.coordinator->life;
-  scene_.coordinator->alive = false;
-  if (!process.left) coverage_.reached(Branch::CoordinatorDied);
-  const auto links = scene_.coordinator->links;
-  for (const auto& [id, link] : links) close_coordinators_end(link);
+  if (process.is_replaced) return;  // its keeper starts another agent
+  const bool is_own = scene_.coordinator && scene_.coordinator->process == process.index;
+  if (scene_.plan.has_etcd && process.role == Process::Role::Wanted) {
+    scene_.machine(process.machine).has_keeper = false;
+    end_coordinators_on(process.machine, is_own && process.left);
+  } else if (is_own) {
+    end(*scene_.coordinator);
+  }
+  if (is_own && !process.left) coverage_.reached(Branch::CoordinatorDied);
+}
+
+// The keeper of an agent that has left waits a moment for a coordinator that removes the job's record, and gives its
+// lease up, unless it is killed as well.
+void World::end_coordinators_on(int machine, bool has_left) {
+  for (Coordinator& coordinator : scene_.coordinators) {
+    if (coordinator.machine != machine || !coordinator.alive) continue;
+    const bool holds = scene_.etcd.holder == coordinator.index;
+    const Duration stays = has_left && coordinator.core.over() ? milliseconds(500) : Duration(0);
+    if (stays == Duration(0)) end(coordinator);
+    if (!has_left || !holds || etcd_random_.percent(40)) continue;
+    coordinator_ends_ = now() + stays;
+    queue_.at(now() + stays, [this, &coordinator] {
+      end(coordinator);
+      if (scene_.etcd.holder == coordinator.index) give_up_lease();
+    });
+  }
 }
 
 void World::kill_agent(Process& process) {
@@ -186,7 +213,7 @@ void World::lose_power(int machine) {
     if (process.machine != machine || !process.alive) continue;
     for (LinkId id = 0; id < scene_.network.links(); ++id) {
       Link& link = scene_.network.link(id);
-      if (link.process == process.index || machine == 0) link.cut = true;
+      if (link.process == process.index || link.coordinators_machine == machine) link.cut = true;
     }
     end_process(process);
     for (const int id : process.workers) {
@@ -227,7 +254,7 @@ void World::wake(Process& process) {
   process.awake_since = now();
   const auto tick = [this, &process, coordinates] {
     if (process.alive) handle(process, launcher::Tick{});
-    if (coordinates && scene_.coordinator->alive) handle(rendezvous::CoordinatorTick{});
+    if (coordinates && scene_.coordinator->alive) handle(*scene_.coordinator, rendezvous::CoordinatorTick{});
   };
   const bool ticks_first = tick_random_.percent(50);
   if (ticks_first) tick();
@@ -236,34 +263,32 @@ void World::wake(Process& process) {
   if (!ticks_first) tick();
 }
 
-void World::sleep_coordinator(Time until) {
-  Coordinator& coordinator = *scene_.coordinator;
+void World::sleep(Coordinator& coordinator, Time until) {
   if (!coordinator.alive) return;
   coordinator.wakes_at = std::max(coordinator.wakes_at, until);
   if (std::exchange(coordinator.asleep, true)) return;
   coordinator.asleep_since = now();
-  note("coordinator", [] { return "it is suspended"; });
-  queue_.at(until, [this] { wake_coordinator(); });
+  note(name_of(coordinator), [] { return "it is suspended"; });
+  queue_.at(until, [this, &coordinator] { wake(coordinator); });
 }
 
-void World::wake_coordinator() {
+void World::wake(Coordinator& coordinator) {
   scene_.now = now();
-  Coordinator& coordinator = *scene_.coordinator;
   if (!coordinator.alive || !coordinator.asleep) return;
   if (coordinator.wakes_at > now()) {
-    queue_.at(coordinator.wakes_at, [this] { wake_coordinator(); });
+    queue_.at(coordinator.wakes_at, [this, &coordinator] { wake(coordinator); });
     return;
   }
-  mark(3, -1);
-  note("coordinator", [] { return "it goes on"; });
+  mark(3, -1 - coordinator.index);
+  note(name_of(coordinator), [] { return "it goes on"; });
   coordinator.asleep = false;
   coordinator.awake_since = now();
   if (now() - coordinator.asleep_since > seconds(2)) coverage_.reached(Branch::OwnSleepForgiven);
   const bool ticks_first = tick_random_.percent(50);
-  if (ticks_first) handle(rendezvous::CoordinatorTick{});
+  if (ticks_first) handle(coordinator, rendezvous::CoordinatorTick{});
   const std::vector<Task> inbox = std::exchange(coordinator.inbox, {});
-  for (const Task& task : inbox) deliver_to_coordinator(task);
-  if (!ticks_first) handle(rendezvous::CoordinatorTick{});
+  for (const Task& task : inbox) deliver_to(coordinator, task);
+  if (!ticks_first) handle(coordinator, rendezvous::CoordinatorTick{});
 }
 
 void World::freeze(int machine, Time until) {
@@ -271,7 +296,9 @@ void World::freeze(int machine, Time until) {
   for (Process& process : scene_.processes) {
     if (process.machine == machine) sleep(process, until);
   }
-  if (machine == 0 && scene_.coordinator && scene_.coordinator->is_apart) sleep_coordinator(until);
+  for (Coordinator& coordinator : scene_.coordinators) {
+    if (coordinator.machine == machine && coordinator.is_apart) sleep(coordinator, until);
+  }
 }
 
 // ---- What happened ----

@@ -6,6 +6,7 @@
 //     faults.cpp        faults
 //     agents.cpp        an agent's driver, its workers' starts and its link
 //     coordinators.cpp  the coordinator's driver
+//     etcd.cpp          a journal in etcd, and the nodes that may coordinate
 //     workers.cpp       workers and how they end
 //     survivors.cpp     workers that stay when their round fails
 //     liars.cpp         agents that lie, and a coordinator that does
@@ -51,9 +52,14 @@ class World {
   void deliver(int process, Task task);
   void deliver_at(Time time, int process, Task task);
   void deliver_to(Runner& runner, Task task);
-  // Runs a task of the coordinator's process, if it is still in the life that it has now.
-  void deliver_to_coordinator(Task task);
-  void deliver_to_coordinator_at(Time time, Task task);
+  // Runs a task of a coordinator's process, if it is still in the life that it has now.
+  void deliver_to(Coordinator& coordinator, Task task);
+  void deliver_at(Time time, Coordinator& coordinator, Task task);
+  Coordinator& coordinator_of(LinkId link) {
+    return scene_.coordinators[static_cast<std::size_t>(scene_.network.link(link).coordinator)];
+  }
+  bool is_newest(const Coordinator& coordinator) const { return &coordinator == scene_.coordinator; }
+  std::string name_of(const Coordinator& coordinator) const;
   Duration lateness(Random& random) { return random.between(Duration(0), scene_.plan.late); }
 
   // world.cpp
@@ -61,12 +67,13 @@ class World {
   Process& start_agent(int machine, int slots, Process::Role role, int variant);
   launcher::AgentConfig config_of(int machine, int slots, Process::Role role, int variant);
   void end_process(Process& process);
+  void end_coordinators_on(int machine, bool has_left);
   void kill_agent(Process& process);
   void lose_power(int machine);
   void sleep(Process& process, Time until);
   void wake(Process& process);
-  void sleep_coordinator(Time until);
-  void wake_coordinator();
+  void sleep(Coordinator& coordinator, Time until);
+  void wake(Coordinator& coordinator);
   void freeze(int machine, Time until);
   Process* agent_on(int machine);
 
@@ -107,6 +114,8 @@ class World {
   void connect_within(Process& process);
   void try_within(Process& process, int number);
   bool is_within(const Process& process) const;
+  LinkId open_within(Process& process);
+  void choose_target(Process& process);
   void connect(Process& process);
   void try_link(Process& process, int number, Time give_up);
   void try_failed(Process& process, const std::string& why);
@@ -116,26 +125,30 @@ class World {
   void break_agents_end(LinkId link, const std::string& why);
 
   // coordinators.cpp
-  void start_coordinator(Process& process);
-  void handle(const rendezvous::CoordinatorEvent& event);
+  Coordinator& add_coordinator(const Process& process);
+  void handle(Coordinator& coordinator, const rendezvous::CoordinatorEvent& event);
   rendezvous::CoordinatorConfig coordinators_config(const Process& process) const;
-  void note_decided(const rendezvous::SendDirective& action);
-  void carry_out_all(const std::vector<rendezvous::CoordinatorAction>& actions);
-  void write_next();
-  void kill_coordinator();
-  void recover_coordinator();
+  void note_decided(const Coordinator& coordinator, const rendezvous::SendDirective& action);
+  void carry_out_due(Coordinator& coordinator);
+  void write_next(Coordinator& coordinator);
+  void kill(Coordinator& coordinator);
+  void end(Coordinator& coordinator);
+  void close_links(Coordinator& coordinator);
+  void recover(Coordinator& coordinator);
+  void begin_with_record(Coordinator& coordinator);
   void forget_unrecorded_failures(const rendezvous::JobRecord& record);
   std::string host_of(rendezvous::AgentId agent) const;
-  void set_coordinators_timer();
-  void carry_out(const rendezvous::SendDirective& action);
-  void carry_out(const rendezvous::AnswerBeat& action);
-  void carry_out(const rendezvous::CloseLink& action);
-  void carry_out(const rendezvous::OpenStore& action);
+  void set_timer(Coordinator& coordinator);
+  void carry_out(Coordinator& coordinator, const rendezvous::SendDirective& action);
+  void carry_out(Coordinator& coordinator, const rendezvous::AnswerBeat& action);
+  void carry_out(Coordinator& coordinator, const rendezvous::CloseLink& action);
+  void carry_out(Coordinator& coordinator, const rendezvous::OpenStore& action);
   // What is said is heard when it is decided.
-  void carry_out(const rendezvous::PublishFailure&) {}
-  void carry_out(const rendezvous::CoordinatorLogLine&) {}
-  void carry_out(const rendezvous::RecordNode&) {}  // nothing depends on it
-  void carry_out(const rendezvous::Record& action);
+  void carry_out(Coordinator&, const rendezvous::PublishFailure&) {}
+  void carry_out(Coordinator&, const rendezvous::CoordinatorLogLine&) {}
+  void carry_out(Coordinator&, const rendezvous::RecordNode&) {}  // nothing depends on it
+  void carry_out(Coordinator& coordinator, const rendezvous::Record& action);
+  void carry_out(Coordinator& coordinator, const rendezvous::JobDone& action);
   void close_coordinators_end(LinkId link);
   void break_coordinators_end(LinkId link, const std::string& why);
   void report_arrives(LinkId link, const rendezvous::AgentState& state);
@@ -144,6 +157,22 @@ class World {
   void answer_as_other_coordinator(LinkId link, const rendezvous::AgentState& state);
   void repeat_an_old_one(Process& process, const rendezvous::Directive& directive);
   void directive_arrives(LinkId link, const rendezvous::Directive& directive);
+
+  // etcd.cpp
+  Time etcd_answers(int machine) const;
+  bool may_tell(const Coordinator& coordinator) const;
+  void keeper_starts(int machine);
+  void try_to_claim(int machine);
+  void claim(int machine);
+  void begin_life(int machine, std::int64_t epoch, Time asked);
+  void tell_of_newest();
+  void hears_of_newest(Process& process);
+  void renew(Coordinator& coordinator);
+  void lease_ends(std::int64_t epoch);
+  void give_up_lease();
+  void write_to_etcd(Coordinator& coordinator);
+  void apply_write(int coordinator, const rendezvous::Record& record);
+  void disturb_all(Duration lasting);
 
   // liars.cpp
   void start_liars();
@@ -193,7 +222,8 @@ class World {
   Transcript* transcript_;
   std::uint64_t hash_ = 14695981039346656037U;
   Time faults_end_;
-  Random spawn_random_, worker_random_, tick_random_, keeper_random_;
+  Time coordinator_ends_;  // when the keeper of an agent that has left ends the coordinator
+  Random spawn_random_, worker_random_, tick_random_, keeper_random_, etcd_random_;
   bool other_coordinator_ = false;
   int alive_ = 0;  // agents that run
   int events_ = 0;

@@ -210,13 +210,14 @@ void declare(Declaration& d, GivenOptions& given) {
   d.group("Nodes and rendezvous");
   d.value(
       "nnodes", given.nodes.nnodes, "N|MIN:MAX",
-      "Number of nodes. MIN:MAX with the c10d backend makes the job elastic: it runs with any number of nodes in "
+      "Number of nodes. MIN:MAX with the c10d and etcd backends makes the job elastic: it runs with any number of "
+      "nodes in "
       "that range. Default: what the platform says that has started ddprun on each node, such as Slurm or SkyPilot, "
       "else 1.");
-  d.value(
-       "node-rank", given.nodes.node_rank, "N",
-       "Static backend: rank of this node, unique in the job; node 0 coordinates. c10d backend: a new job orders its "
-       "nodes by this, after the one that coordinates; else by their host names.")
+  d.value("node-rank", given.nodes.node_rank, "N",
+          "Static backend: rank of this node, unique in the job; node 0 coordinates. c10d and etcd backends: a new job "
+          "orders its "
+          "nodes by this, after the one that coordinates; else by their host names.")
       .check(kCount);
   d.value("master-addr", given.nodes.master_addr, "ADDRESS",
           "Static backend: address of node 0 that all nodes can reach (MASTER_ADDR). Default: 127.0.0.1.");
@@ -225,27 +226,32 @@ void declare(Declaration& d, GivenOptions& given) {
           "not collide.")
       .check(in_range(0, 65535, "a port number"));
   d.flag("standalone", given.nodes.standalone, "Run on one node with a free port, whatever the platform says.");
-  d.value("rdzv-backend", given.nodes.rdzv_backend, "static|c10d",
-          "How nodes get their ranks: static takes them from --node-rank, c10d assigns them as nodes join.");
+  d.value("rdzv-backend", given.nodes.rdzv_backend, "static|c10d|etcd|etcd-v2",
+          "How nodes get their ranks: static takes them from --node-rank, c10d assigns them as nodes join. With etcd "
+          "they also join and get them so, and no node is special: the job's record is in etcd 3, and if the node that "
+          "coordinates is lost another one goes on. etcd-v2 means the same here.");
   d.value(
-      "rdzv-endpoint", given.nodes.rdzv_endpoint, "HOST[:PORT]|FILE",
+      "rdzv-endpoint", given.nodes.rdzv_endpoint, "HOST[:PORT],...|FILE",
       "c10d backend: the node that coordinates, the same on all nodes; default port 29400. With --rdzv-conf "
       "store_type=file the path of a file in a folder that all nodes share: the first node to create it coordinates. "
+      "etcd backend: one or more members of etcd, with commas between; default port 2379. "
       "Static backend: another way to give --master-addr and --master-port.");
   d.value("rdzv-id", given.nodes.rdzv_id, "NAME",
           "ID of the run (TORCHELASTIC_RUN_ID), the same on all nodes. Default: the platform's, such as "
-          "slurm-JOB.STEP, else none; with one node a random ID.");
+          "slurm-JOB.STEP, else none; with one node a random ID. The etcd backend needs one.");
   d.value(
       "rdzv-conf", given.nodes.rdzv_conf, "K=V,...",
       "Rendezvous settings: join_timeout (600 s), the wait for the first nodes and for a replacement; "
       "last_call_timeout (30 s), the wait for more than MIN nodes; keep_alive_interval (5 s) times "
       "keep_alive_max_attempt (3), after which a silent node counts as lost; is_host (true or false), whether this "
       "node coordinates, if that cannot be determined; store_type (tcp or file), whether nodes meet at an address or "
-      "in a file.");
+      "in a file. etcd backend: protocol (http or https), cacert, cert and key (PEM files; also ca_cert, ssl_cert and "
+      "ssl_cert_key), user and password_file.");
   d.value("local-addr", given.nodes.local_addr, "ADDRESS",
-          "c10d backend: address of this node that its workers use if it coordinates.");
+          "c10d and etcd backends: address of this node that others use if it coordinates.");
   d.value("topology", given.nodes.topology, "FILE",
-          "c10d backend: a file as Slurm's topology.conf. Nodes that come together get neighbouring ranks if they are "
+          "c10d and etcd backends: a file as Slurm's topology.conf. Nodes that come together get neighbouring ranks if "
+          "they are "
           "neighbours in the network. Give it where the job is coordinated.")
       .ddprun_only();
   d.flag(

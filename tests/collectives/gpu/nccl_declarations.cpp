@@ -1,52 +1,18 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Compares our declarations of NCCL and the CUDA driver with the real headers; the test is that this file compiles. The
-// types have different names, so their kind and size are compared, which decide how they are passed.
+// Compares our declarations of NCCL and the CUDA driver with the real headers; the test is that this file compiles.
 #include <cuda.h>
 #include <nccl.h>
 
 #include <cstddef>
-#include <type_traits>
 
 #include "collectives/gpu/cuda_api.hpp"
 #include "collectives/gpu/nccl_api.hpp"
+#include "tests/support/called_alike.hpp"
 
 using namespace ddp::collectives;
 
 namespace {
 
-template <typename T>
-constexpr int kind_of() {
-  if (std::is_void_v<T>) return 0;
-  if (std::is_pointer_v<T>) return 1;
-  if (std::is_integral_v<T> || std::is_enum_v<T>) return 2;
-  return 3;
-}
-
-template <typename A, typename B>
-constexpr bool passed_alike() {
-  if constexpr (std::is_void_v<A> || std::is_void_v<B>) {
-    return std::is_void_v<A> && std::is_void_v<B>;
-  } else {
-    return kind_of<A>() == kind_of<B>() && sizeof(A) == sizeof(B);  // NOLINT(bugprone-sizeof-expression)
-  }
-}
-
-template <typename Ours, typename Real>
-struct CalledAlike : std::false_type {};
-template <typename R, typename... A, typename Q, typename... B>
-struct CalledAlike<R (*)(A...), Q (*)(B...)> {
-  static constexpr bool compare() {
-    if constexpr (sizeof...(A) != sizeof...(B)) {
-      return false;
-    } else {
-      return passed_alike<R, Q>() && (passed_alike<A, B>() && ...);
-    }
-  }
-  static constexpr bool value = compare();
-};
-
-#define CALLED_ALIKE(table, member, real) \
-  static_assert(CalledAlike<decltype(table::member), decltype(&::real)>::value, #member " is not " #real)
 #define SAME_NUMBER(ours, real) static_assert(static_cast<int>(ours) == static_cast<int>(real), #real)
 #define SAME_PLACE(ours, real) static_assert(offsetof(NcclConfig, ours) == offsetof(ncclConfig_t, real), #real)
 

@@ -123,6 +123,23 @@ TEST_CASE("accept: a number out of its range is refused with its name", "[rendez
         "lost_after_ms is 1");
   CHECK(directive_with(some_run(), [](Directive& d) { d.lost_after = std::chrono::milliseconds::max(); }) ==
         "lost_after_ms is 9223372036854775807");
+  CHECK(directive_with(some_run(), [](Directive& d) { d.back_within = std::chrono::milliseconds(1); }) ==
+        "back_within_ms is 1");
+}
+
+TEST_CASE("accept: an epoch of a job whose coordinators have one each is a number", "[rendezvous][unit]") {
+  const std::string no_number = "an instance whose epoch is no number";
+  for (const std::string& epoch : {std::string("e"), std::string("-1"), std::string("07"), std::string("1.5"),
+                                   std::string("99999999999999999999")}) {
+    CHECK(directive_with(some_run(), [&](Directive& d) { std::tie(d.epoch, d.instance) = std::tuple(epoch, "i"); }) ==
+          no_number);
+    CHECK(state_with([&](AgentState& s) { std::tie(s.epoch, s.instance) = std::tuple(epoch, "i"); }) == no_number);
+  }
+  CHECK(directive_with(some_run(), [](Directive& d) { std::tie(d.epoch, d.instance) = std::tuple("10", "i"); }) ==
+        "it is accepted");
+  CHECK(is_older_epoch("9", "10"));
+  CHECK_FALSE(is_older_epoch("10", "9"));
+  CHECK_FALSE(is_older_epoch("10", "10"));
 }
 
 TEST_CASE("accept: a place that no node can have in a round is refused", "[rendezvous][unit]") {

@@ -109,6 +109,21 @@ TEST_CASE("link codec: what is sent is what arrives, however the bytes are split
   }
 }
 
+TEST_CASE("link codec: the instance of a job arrives, and is left out where all its coordinators have one epoch",
+          "[rendezvous][unit]") {
+  AgentState state = some_state();
+  Directive directive = some_directive();
+  CHECK((encode(state) + encode(directive)).find("instance") == std::string::npos);
+  CHECK(encode(directive).find("back_within") == std::string::npos);
+  state.epoch = directive.epoch = "7";
+  state.instance = directive.instance = "a.7";
+  directive.back_within = std::chrono::seconds(15);
+  FrameDecoder decoder;
+  decoder.feed(encode(state) + encode(directive));
+  CHECK(std::get<AgentState>(decoder.next()) == state);
+  CHECK(std::get<Directive>(decoder.next()) == directive);
+}
+
 TEST_CASE("link codec: what is said about survivors arrives, and is left out where there is nothing to say",
           "[rendezvous][unit]") {
   AgentState state = some_state();

@@ -19,7 +19,9 @@ using rendezvous::kStartAgain;
 namespace {
 
 // Whether an Exit is for one agent only, which is refused or released, and not for all at the end.
-bool is_refusal(const Directive& exit) { return has(exit.reason, ": give ") || has(exit.reason, "taken its place"); }
+bool is_refusal(const Directive& exit) {
+  return has(exit.reason, ": give ") || has(exit.reason, "taken its place") || has(exit.reason, "was part of is");
+}
 // What an agent says that stopped its workers for a hang, see faults.cpp.
 constexpr char kHang[] = "no output and no step";
 bool lets_go(const Directive& exit) { return has(exit.reason, "this node leaves the job"); }
@@ -35,7 +37,7 @@ void Invariants::on_heard(const Process& from, LinkId link, const rendezvous::Ag
   if (found(reported_, from.index).value_or(link) > link) return;  // the process has a newer link
   // When the job is over, the coordinator logs no lost nodes, and it looks for them only twice a second.
   const auto broke = found(broke_, from.index);
-  const bool too_late = (broke && !restored_.contains(from.index) && scene_.now >= *broke + kReconnectWindow) ||
+  const bool too_late = (broke && scene_.now >= *broke + window_of(from.index)) ||
                         scene_.now >= found(heard_, from.index).value_or(scene_.now) + scene_.plan.lost_after;
   if (scene_.coordinator->core.over() && too_late) perhaps_lost_.insert(from.index);
   if (!state.stopped_because.empty()) {
@@ -108,12 +110,15 @@ void Invariants::check_kept(const Process& to, const Directive& stop) const {
   const rendezvous::JobShape& job = scene_.plan.job;
   if (!job.survivors_stay || job.min_nodes == job.max_nodes || stop.stop_signal == SIGKILL) return;
   const auto says = [&](const char* words) { return has(stop.reason, words); };
-  const bool is_change = says(" joined") || says(" was lost: ") || says(" left the job") || says(" leaves (");
-  const bool a_hang_ends_it = scene_.plan.on_hang == launcher::OnHang::Stop && newest_hang_ >= stop.round;
+  const bool is_change =
+      says(" joined") || says(" was lost: ") || says(" left the job") || says(" leaves (") || says(" coordinates now");
+  // A hang may be found in the same round.
+  const bool a_hang_may_end_it = scene_.plan.on_hang == launcher::OnHang::Stop || says(" coordinates now");
+  const bool a_hang_ends_it = a_hang_may_end_it && newest_hang_ >= stop.round;
   const bool is_end = says("nobody took its place") || says("not restarted") || a_hang_ends_it;
   if (!is_change || is_end) return;
   const bool leaves = found(states_, to.index).value_or(rendezvous::AgentState()).stop_signal != 0;
-  const bool is_new = stopped_at_ == scene_.now;  // it may leave since
+  const bool is_new = stopped_at_ == scene_.now && !stopping_since_ && !says(" coordinates now");  // it may leave since
   promise(Promise::SurvivorsAreKept, leaves ? !stop.survivors_stay || !is_new : stop.survivors_stay,
           to.config.host + ": " + stop.reason);
 }
@@ -256,6 +261,12 @@ void Invariants::check_role_ranks(const Members& members) const {
   }
 }
 
+// Whether a node's rank may be another in the next round, since another node coordinates: that one has rank 0 then, and
+// the one before gives it up.
+bool Invariants::changes_for_takeover(int process, const Assignment& before) const {
+  return scene_.plan.has_etcd && (process == scene_.coordinator->process || before.node_rank == 0);
+}
+
 void Invariants::check_seats(const Members& before, const Members& now) const {
   const bool none_closed = now.begin()->second.node_count >= before.begin()->second.node_count;
   if (!none_closed) coverage_.reached(Branch::SeatsCloseUp);
@@ -266,12 +277,13 @@ void Invariants::check_seats(const Members& before, const Members& now) const {
       continue;
     }
     if (lost_at_.count(process) != 0) continue;  // it came back as a new node
+    if (changes_for_takeover(process, *old)) continue;
     const std::string who = scene_.process(process).config.host + " had node rank " + std::to_string(old->node_rank) +
                             " and has " + std::to_string(run.node_rank);
     promise(Promise::RanksStay, none_closed ? run.node_rank == old->node_rank : run.node_rank <= old->node_rank, who);
     for (const auto& [other, others_run] : now) {
       const auto others_old = found(before, other);
-      if (!others_old || lost_at_.count(other) != 0) continue;
+      if (!others_old || lost_at_.count(other) != 0 || changes_for_takeover(other, *others_old)) continue;
       promise(Promise::RanksStay, (old->node_rank < others_old->node_rank) == (run.node_rank < others_run.node_rank),
               who);
     }
@@ -487,7 +499,8 @@ Time Invariants::silent_since(int process) const {
 void Invariants::check_lost(const Process& process, bool by_cut) {
   const std::string& host = process.config.host;
   const auto broke = found(broke_, process.index);
-  promise(Promise::LostNotTooEarly, !by_cut || (broke && scene_.now >= *broke + kReconnectWindow), host);
+  const Duration window = scene_.plan.has_etcd ? std::max(kReconnectWindow, scene_.plan.lost_after) : kReconnectWindow;
+  promise(Promise::LostNotTooEarly, !by_cut || (broke && scene_.now >= *broke + window), host);
   promise(Promise::LostNotTooEarly, by_cut || scene_.now >= heard_[process.index] + scene_.plan.lost_after, host);
   const Time calm_from = std::max(scene_.machine(process.machine).calm_from, scene_.network_calm_from);
   promise(Promise::LostOnlyInTrouble, !process.alive || scene_.now <= calm_from, host);
@@ -517,6 +530,22 @@ void Invariants::on_sent_off(const Process& to, const Directive& directive) {
   sent_restarts_ = std::max(sent_restarts_, directive.assignment.restart_count);
 }
 
+// Returns how long a link of this process that broke has to come back.
+milliseconds Invariants::window_of(int process) const {
+  const bool is_long = scene_.plan.has_etcd || restored_.contains(process);
+  return is_long ? std::max(kReconnectWindow, scene_.plan.lost_after) : kReconnectWindow;
+}
+
+void Invariants::on_told_by(const Coordinator& coordinator) const {
+  promise(Promise::OneHolderTells, !scene_.plan.has_etcd || scene_.etcd.holder == coordinator.index,
+          "the one with epoch " + std::to_string(coordinator.epoch));
+}
+
+void Invariants::on_epoch(const Directive& directive, int coordinator) {
+  const auto [known, is_new] = epochs_.emplace(directive.epoch, coordinator);
+  promise(Promise::OneForAnEpoch, known->second == coordinator, directive.epoch);
+}
+
 void Invariants::check_told(const rendezvous::JobRecord& record) const {
   using Phase = rendezvous::CoordinatorCore::Phase;
   const auto phase = static_cast<Phase>(record.phase);
@@ -540,7 +569,8 @@ void Invariants::check_told(const rendezvous::JobRecord& record) const {
 void Invariants::on_recovery(const std::optional<rendezvous::JobRecord>& left) {
   using Phase = rendezvous::CoordinatorCore::Phase;
   const rendezvous::JobRecord record = left.value_or(rendezvous::JobRecord());
-  check_told(record);
+  must_be_over_ = must_be_over_ || (!left && scene_.plan.has_etcd && is_begun());
+  if (!must_be_over_) check_told(record);
   const auto phase = static_cast<Phase>(record.phase);
   known_.clear();
   for (const Process& process : scene_.processes) {
@@ -572,6 +602,7 @@ void Invariants::on_recovery(const std::optional<rendezvous::JobRecord>& left) {
   gathering_since_.reset();
   if (record.gathers_since && record.round > 0) gathering_since_ = scene_.coordinator->kept_at - *record.gathers_since;
   challengers_.clear();
+  stopping_since_.reset();
 }
 
 void Invariants::on_stepped() {
@@ -584,10 +615,14 @@ void Invariants::on_stepped() {
           std::to_string(held.links) + " and " + std::to_string(held.silent_links) + " links");
   promise(Promise::StateIsBounded, held.losses <= 8 * nodes, std::to_string(held.losses) + " losses");
   promise(Promise::OverForEver, coordinator.core.over() == coordinator.over_since.has_value(), "");
+  promise(Promise::ToldIsKept, !must_be_over_ || coordinator.core.over(), "there is no record, and a job begins");
   if (coordinator.core.round() != round_seen_) note_waiting();
   round_seen_ = coordinator.core.round();
   if (coordinator.core.restarts() > restarts_seen_) note_restart();
   restarts_seen_ = coordinator.core.restarts();
+  const bool stops = coordinator.core.phase() == rendezvous::CoordinatorCore::Phase::Stopping;
+  if (!stops) stopping_since_.reset();
+  if (stops && !stopping_since_) stopping_since_ = scene_.now;
   check_quiet();
   const bool is_crowd = scene_.processes.size() > 200;
   if (!is_crowd) check_goes_on();
@@ -597,7 +632,8 @@ void Invariants::on_stepped() {
   for (const int process : known_) {
     if (!coordinator.core.over() || is_crowd) break;
     const Process& node = scene_.process(process);
-    const bool is_own = node.machine == 0 && node.role == Process::Role::Wanted;  // also one that is replaced
+    const bool is_own =
+        node.machine == coordinator.machine && node.role == Process::Role::Wanted;  // also one that is replaced
     const bool can_hear = !is_own && broke_.count(process) == 0;
     promise(Promise::EndIsTold, !can_hear || told_[process].kind == Directive::Kind::Exit,
             scene_.process(process).config.host);
@@ -669,9 +705,7 @@ void Invariants::check_silent_are_lost() const {
     const auto broke = found(broke_, index);
     if (!heard) continue;
     Time lost = std::max(*heard, own.awake_since) + scene_.plan.lost_after;
-    const milliseconds window =
-        restored_.contains(index) ? std::max(kReconnectWindow, scene_.plan.lost_after) : kReconnectWindow;
-    if (broke) lost = std::max(*broke, own.awake_since) + window;
+    if (broke) lost = std::max(*broke, own.awake_since) + window_of(index);
     promise(Promise::LostNotTooLate, scene_.now <= lost + seconds(3), process.config.host);
   }
 }

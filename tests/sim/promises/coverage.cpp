@@ -71,6 +71,14 @@ constexpr std::array<const char*, static_cast<std::size_t>(Branch::Count)> kBran
     "the coordinator alone is killed",
     "a decision that was sent to nobody is kept",
     "a decision that was sent to nobody is forgotten",
+    "another node takes the coordinator's place",
+    "a coordinator doubts that it has the job",
+    "a coordinator that doubted is sure again",
+    "a coordinator finds that it has lost the job",
+    "an older coordinator's word comes after a newer one's",
+    "a write of an older coordinator is refused",
+    "a job is over, and its record is removed",
+    "a job is over, and not all nodes have heard of it",
 };
 
 constexpr std::array<const char*, 9> kCoordinatorNames = {"AgentLinked",     "AgentReported", "AgentBeat",

@@ -77,6 +77,14 @@ enum class Branch {
   CoordinatorKilled,
   UntoldIsKept,
   UntoldIsForgotten,
+  TakenOver,
+  Doubts,
+  SureAgain,
+  HolderLost,
+  OlderIsFencedOff,
+  WriteFencedOff,
+  RecordRemoved,
+  EndIsLeftToOthers,
   Count,
 };
 

@@ -51,7 +51,7 @@ void Invariants::on_report(const Process& process, const rendezvous::AgentState&
 }
 
 void Invariants::on_told(const Process& process, const Directive& directive) {
-  if (directive.epoch != "epoch" || directive.round < process.core.state().round) return;
+  if (!scene_.counts(process, directive) || directive.round < process.core.state().round) return;
   const bool is_newer = directive.round > process.core.state().round;
   const bool is_stop = directive.kind == Directive::Kind::Stop;
   if (directive.kind == Directive::Kind::Exit || (is_stop && !directive.survivors_stay)) {
@@ -60,6 +60,23 @@ void Invariants::on_told(const Process& process, const Directive& directive) {
   if (is_stop || (directive.kind == Directive::Kind::Run && is_newer)) must_leave_.insert(process.index);
   if (the_end_ && directive.kind == Directive::Kind::Exit && directive.reason == the_end_->reason) {
     heard_the_end_.insert(process.index);
+  }
+}
+
+void Invariants::on_obeyed(const Process& process, const launcher::AgentEvent& event, const std::string& epoch,
+                           const std::vector<launcher::AgentAction>& actions) const {
+  const auto* arrived = std::get_if<launcher::DirectiveArrived>(&event);
+  const bool is_older = arrived && !epoch.empty() && rendezvous::is_older_epoch(arrived->directive.epoch, epoch);
+  if (!is_older) return;
+  const std::string who = process.config.host + ", epoch " + arrived->directive.epoch + " after " + epoch;
+  promise(Promise::NewestEpochOnly, process.core.state().epoch == epoch, who);
+  for (const launcher::AgentAction& action : actions) {
+    const bool is_obedience = std::holds_alternative<launcher::StartWorkers>(action) ||
+                              std::holds_alternative<launcher::Leave>(action) ||
+                              std::holds_alternative<launcher::StartMissing>(action) ||
+                              std::holds_alternative<launcher::RevokeRound>(action) ||
+                              std::holds_alternative<launcher::SignalWorkers>(action);
+    promise(Promise::NewestEpochOnly, !is_obedience, who);
   }
 }
 
@@ -236,11 +253,15 @@ void Invariants::on_leave(const Process& process, const launcher::Leave& leave) 
   if (scene_.now >= *scene_.coordinator->over_since + scene_.plan.lost_after) {
     return coverage_.reached(Branch::ShutdownDeadline);
   }
-  if (heard_the_end_.count(process.index) == 0) return;  // it left for reasons of its own
+  if (scene_.coordinator->doubted_until > *scene_.coordinator->over_since) return;  // it could tell nobody meanwhile
+  if (heard_the_end_.count(process.index) == 0) return;                             // it left for reasons of its own
   for (const int index : known_) {
     const Process& other = scene_.process(index);
     if (index == process.index || !other.alive || !other.up || found(reported_, index) != other.link) continue;
     if (perhaps_lost_.count(index) != 0 || other.user_stopped) continue;  // it may be lost, or was released
+    // It has heard the end meanwhile: what goes to the own agent may wait for etcd.
+    const auto told = found(sent_off_, index);
+    if (scene_.plan.has_etcd && told && told->kind == Directive::Kind::Exit) continue;
     const milliseconds silence = has_succeeded(index) ? scene_.plan.lost_after / 5 : scene_.plan.lost_after;
     const bool is_lost = broke_.count(index) != 0 || scene_.now >= heard_[index] + silence;
     const auto round = rounds_.find(scene_.coordinator->core.round());
@@ -258,16 +279,19 @@ void Invariants::on_tick(int ticks_at_once) {
 
 void Invariants::at_end() {
   if (!scene_.coordinator) return;
-  const int rounds = scene_.coordinator->core.round();
+  int rounds = 0;
+  for (const Coordinator& coordinator : scene_.coordinators) rounds = std::max(rounds, coordinator.core.round());
   for (const Process& process : scene_.processes) {
     const std::string& host = process.config.host;
     const int directives = process.directives_got, links = process.links_made;
     promise(Promise::FewMessages, directives <= 4 + 2 * links + 4 * rounds,
             host + " got " + std::to_string(directives));
     const int reports = process.reports_sent - static_cast<int>(process.users_signals.size());
-    promise(Promise::FewMessages, reports <= 6 + links + (6 + process.config.workers) * rounds + process.successors,
+    promise(Promise::FewMessages, reports <= 6 + links + (6 + process.config.workers) * rounds + 2 * process.successors,
             host + " sent " + std::to_string(reports));
-    if (scene_.plan.faults.empty() && reported_.count(process.index) > 0) {
+    // With etcd one that comes when the job is over, and its record gone, is no part of it.
+    const bool came_too_late = scene_.plan.has_etcd && process.core.state().epoch.empty();
+    if (scene_.plan.faults.empty() && reported_.count(process.index) > 0 && !came_too_late) {
       promise(Promise::FaultlessSucceeds, process.left && process.left->exit_code == 0, host);
     }
   }
@@ -281,7 +305,8 @@ void Invariants::at_end() {
 }
 
 void Invariants::check_success(const std::string& who) {
-  const int round = scene_.coordinator->core.round();
+  int round = 0;  // a coordinator that finds no record knows of none
+  for (const Coordinator& coordinator : scene_.coordinators) round = std::max(round, coordinator.core.round());
   if (succeeded_ == round) return;  // was checked before
   std::set<int> ran;
   for (const Worker& worker : scene_.workers) {
@@ -300,7 +325,7 @@ void Invariants::check_success(const std::string& who) {
 }
 
 bool Invariants::was_in_trouble(const Process& process) const {
-  return scene_.now <= scene_.machine(process.machine).calm_from || scene_.now <= scene_.machine(0).calm_from;
+  return scene_.now <= scene_.machine(process.machine).calm_from || scene_.now <= scene_.coordinator_calm_from;
 }
 
 Time Invariants::newest_act(const Process& process) const {

@@ -27,6 +27,7 @@ enum class Promise {
   StopEndsInTime, UserIsHeard, NothingLeftRunning, EveryRunEnds,
   NoBusyLoop, FewMessages, CoresThrowNothing, HonestAreBelieved,
   OwnSuccessIsTrue, StateIsBounded, ToldIsKept,
+  OneHolderTells, OneForAnEpoch, NewestEpochOnly,
   Count
 };
 
@@ -97,6 +98,9 @@ inline constexpr std::array<const char*, static_cast<std::size_t>(Promise::Count
   "No agent leaves with code 0 unless its own workers of the last round that it was to run exited with 0.",
   "What the coordinator holds has a limit, whatever agents report.",
   "What an agent has heard of rounds, restarts, stops and the end is never forgotten, whenever the coordinator is killed.",
+  "A coordinator tells nobody anything once another one may have the job.",
+  "An epoch's directives come from one coordinator.",
+  "An agent that has obeyed a coordinator never obeys an older one, and is not kept alive by it.",
 };
 // clang-format on
 
@@ -129,11 +133,20 @@ class Invariants {
   void on_said(const std::string& text);
   // Another life of the coordinator begins with this record.
   void on_recovery(const std::optional<rendezvous::JobRecord>& record);
+  // A coordinator tells somebody something, or opens a store.
+  void on_told_by(const Coordinator& coordinator) const;
+  // Whether any agent was told to run a round, or how the job has ended.
+  bool is_begun() const { return sent_round_ > 0 || sent_end_; }
   void on_stepped();
 
   // Take in what an agent did.
   void on_report(const Process& process, const rendezvous::AgentState& state) const;
   void on_told(const Process& process, const rendezvous::Directive& directive);
+  // A directive that counts comes from this coordinator.
+  void on_epoch(const rendezvous::Directive& directive, int coordinator);
+  // An agent, whose newest epoch was this one, has answered an event with these actions.
+  void on_obeyed(const Process& process, const launcher::AgentEvent& event, const std::string& epoch,
+                 const std::vector<launcher::AgentAction>& actions) const;
   void on_start(const Process& process, const rendezvous::Assignment& assignment);
   void on_start_missing(const Process& process, const launcher::StartMissing& start);
   void on_succession(const Process& process, const Worker& dead);
@@ -162,10 +175,12 @@ class Invariants {
   void check_ranks(const Members& members) const;
   void check_role_ranks(const Members& members) const;
   void check_seats(const Members& before, const Members& now) const;
+  bool changes_for_takeover(int process, const rendezvous::Assignment& before) const;
   void check_order(const Members& members) const;
   void check_budget(int round, const rendezvous::Directive& run);
   void note_first_cause(int round, const std::string& reason);
   void check_told(const rendezvous::JobRecord& record) const;
+  milliseconds window_of(int process) const;
   void check_room(const Members& members) const;
   void note_waiting();
   void note_restart();
@@ -216,6 +231,7 @@ class Invariants {
   std::string stop_reason_;                       // why the newest round that was stopped was
   std::string said_again_;                        // why the round was being stopped when the coordinator was killed
   Time stopped_at_;
+  std::optional<Time> stopping_since_;             // if it is decided that the newest round stops
   std::optional<Time> gathering_since_;            // after a round
   std::map<int, rendezvous::Directive> told_;      // by process: the newest directive sent to it
   std::map<int, rendezvous::Directive> sent_off_;  // as told_, but only what was recorded and went to the network
@@ -231,6 +247,8 @@ class Invariants {
   int succeeded_ = 0;                             // the newest round whose success was checked
   int newest_hang_ = 0;                           // the newest round that a node has ended because its workers hung
   int no_start_in_ = 0;                           // the newest round in which workers could not be started
+  bool must_be_over_ = false;                     // the record is gone
+  std::map<std::string, int> epochs_;             // the coordinator of each
 };
 
 }  // namespace ddp::sim

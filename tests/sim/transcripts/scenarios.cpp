@@ -93,6 +93,29 @@ Plan agent_replaced() {
   return with(fixed(2), {{.at = seconds(5), .kind = FaultKind::AgentReplaced, .lasting = milliseconds(200)}});
 }
 
+// Returns the plan with a journal in etcd. The node h0 is the first to claim the job.
+Plan with_etcd(Plan plan) {
+  plan.has_etcd = true;
+  plan.work_least = plan.work_most = seconds(60);
+  return plan;
+}
+
+Plan taken_over() {
+  Plan plan = with_etcd(job_of(2, 3, 3));
+  plan.job.survivors_stay = true;
+  return with(plan, {{.at = seconds(8), .kind = FaultKind::PowerLoss, .machine = 0}});
+}
+
+Plan replaced() {
+  return with(with_etcd(fixed(2)), {{.at = seconds(5), .kind = FaultKind::PowerLoss, .machine = 0},
+                                    {.at = seconds(40), .kind = FaultKind::AgentStarts, .worker = 1}});
+}
+
+Plan holder_slept() {
+  return with(with_etcd(job_of(1, 3, 3)),
+              {{.at = seconds(8), .kind = FaultKind::CoordinatorStopped, .machine = 0, .lasting = seconds(12)}});
+}
+
 Plan last_call() {
   Plan plan = job_of(2, 4, 3);
   plan.machines[1].starts_at = seconds(2);
@@ -122,7 +145,8 @@ std::string describe_job(const Plan& plan) {
   if (job.node_ranks_given) text += ", each node has a --node-rank";
   if (is_elastic) text += ", last call " + rendezvous::to_string(plan.last_call);
   return text + ", lost after " + rendezvous::to_string(plan.lost_after) +
-         "; h0 has the coordinator. The first column is seconds.";
+         (plan.has_etcd ? "; the journal is in etcd, and h0 claims it first" : "; h0 has the coordinator") +
+         ". The first column is seconds.";
 }
 
 // Returns the contents of a scenario's file; nothing if a promise is broken, which it prints.
@@ -133,7 +157,8 @@ std::optional<std::string> transcript_of(const Scenario& scenario) {
   World world(scenario.plan, coverage, &transcript);
   const auto violation = world.run();
   std::string text = comment(scenario.title) + "#\n" + comment(describe_job(scenario.plan)) + "\n";
-  if (from.count() > 0) text += "             (the job starts as in two_nodes_succeed.txt)\n";
+  if (from.count() > 0 && !scenario.plan.has_etcd)
+    text += "             (the job starts as in two_nodes_succeed.txt)\n";
   for (const std::string& line : transcript.lines()) text += line + "\n";
   if (!violation) return text;
   std::printf("%s%s: this breaks a promise: %s (%s)\n", text.c_str(), scenario.name.c_str(),
@@ -248,13 +273,34 @@ std::vector<Scenario> all_scenarios() {
        coordinator_sleeps()},
       {"coordinator_killed",
        "The coordinator is killed twice. The first time nothing else happens, and no worker notices. The second time a "
-       "worker has failed, and only one of the two nodes was told to stop: the next life has it in its journal, and tells "
+       "worker has failed, and only one of the two nodes was told to stop: the next life has it in its journal, and "
+       "tells "
        "the other one.",
        coordinator_killed()},
       {"own_agent_killed",
-       "The agent of the coordinator's node is killed. Its keeper starts another one, which takes node rank 0 in the next "
+       "The agent of the coordinator's node is killed. Its keeper starts another one, which takes node rank 0 in the "
+       "next "
        "round.",
        agent_replaced()},
+      {"coordinator_taken_over",
+       "The node that coordinates loses its power. Its lease ends, and another node claims the job: it has node rank 0 "
+       "in "
+       "the next round, which begins once the lost node's workers must be dead. The workers of the other nodes stay, "
+       "and "
+       "no restart is spent.",
+       taken_over(), true},
+      {"coordinator_taken_over_and_replaced",
+       "The node that coordinates loses its power in a job of a fixed number of nodes: the job waits for another node "
+       "in "
+       "the place of the lost one. This spends a restart.",
+       replaced()},
+      {"coordinator_slept",
+       "The coordinator is suspended for longer than its lease, and its node lives on. Another node claims the job. "
+       "When "
+       "the first coordinator goes on it tells nobody anything, and finds that it has lost the job; its node has the "
+       "rank "
+       "of the node that coordinates now.",
+       holder_slept()},
       {"agent_stopped",
        "The agent of a node of an elastic job is suspended for 20 s. Its keeper kills the workers a moment after their "
        "lease of 10 s, and after 15 s the others go on without that node. When the agent goes on it is a new node.",

@@ -196,8 +196,9 @@ struct DescribeCoordinatorEvent {
   }
   std::string operator()(const CoordinatorTick&) const { return "its timer expires"; }
   std::string operator()(const Recovered& event) const {
-    return "goes on with what its journal has: round " + std::to_string(event.record.round) + ", restarts " +
-           std::to_string(event.record.restarts);
+    if (!event.record) return "finds no record";
+    return "goes on with what its journal has: round " + std::to_string(event.record->round) + ", restarts " +
+           std::to_string(event.record->restarts);
   }
   std::string operator()(const StoreLost& event) const { return "the store is lost" + in_parentheses(event.why); }
 };
@@ -226,6 +227,9 @@ struct DescribeCoordinatorAction {
   std::string operator()(const Record& action) const {
     return "records this as number " + std::to_string(action.number);
   }
+  std::string operator()(const JobDone& action) const {
+    return action.may_be_forgotten ? "removes the record, and ends" : "ends";
+  }
 };
 
 bool is_routine(const CoordinatorEvent& event) {
@@ -246,13 +250,13 @@ void Transcript::step(Time now, const std::string& host, const AgentEvent& event
   add_step(now, host, std::visit(DescribeAgentEvent(), event), texts, is_routine(event));
 }
 
-void Transcript::step(Time now, const CoordinatorEvent& event, const std::vector<CoordinatorAction>& actions,
-                      const HostOf& host_of) {
+void Transcript::step(Time now, const std::string& who, const CoordinatorEvent& event,
+                      const std::vector<CoordinatorAction>& actions, const HostOf& host_of) {
   std::vector<std::string> texts;
   for (const CoordinatorAction& action : actions) {
     texts.push_back(std::visit(DescribeCoordinatorAction{host_of}, action));
   }
-  add_step(now, "coordinator", std::visit(DescribeCoordinatorEvent{host_of}, event), texts, is_routine(event));
+  add_step(now, who, std::visit(DescribeCoordinatorEvent{host_of}, event), texts, is_routine(event));
 }
 
 // An action without text is a heartbeat, or the deadman that is set at each answer to one.

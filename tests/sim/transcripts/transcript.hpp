@@ -30,7 +30,7 @@ class Transcript {
   // Add a step of a core: an event and the actions that answer it.
   void step(Time now, const std::string& host, const launcher::AgentEvent& event,
             const std::vector<launcher::AgentAction>& actions);
-  void step(Time now, const rendezvous::CoordinatorEvent& event,
+  void step(Time now, const std::string& who, const rendezvous::CoordinatorEvent& event,
             const std::vector<rendezvous::CoordinatorAction>& actions, const HostOf& host_of);
 
   const std::vector<std::string>& lines() const { return lines_; }

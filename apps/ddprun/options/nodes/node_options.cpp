@@ -10,6 +10,7 @@
 #include <map>
 #include <sstream>
 
+#include "apps/ddprun/options/nodes/etcd_options.hpp"
 #include "apps/ddprun/options/usage_error.hpp"
 #include "launcher/platform/topology_file.hpp"
 #include "rendezvous/base/random_id.hpp"
@@ -133,8 +134,6 @@ void check_without_effect(const std::string& key, const std::string& value,
   }
 }
 
-using KeyValues = std::map<std::string, std::string>;
-
 KeyValues parse_conf(std::string text) {
   // Strip quotes that a shell script has passed on.
   if (text.size() > 1 && (text[0] == '\'' || text[0] == '"') && text.back() == text[0]) {
@@ -163,7 +162,9 @@ void resolve_conf(const KeyValues& conf, const std::function<void(const std::str
                   launcher::LaunchConfig& config) {
   double interval = 5, attempts = 3;
   for (const auto& [key, value] : conf) {
-    if (key == "join_timeout" || (key == "timeout" && config.job.node_ranks_given)) {
+    if (is_etcd_option(key)) {
+      if (!config.etcd) log("--rdzv-conf " + key + " has no effect: this job does not use etcd");
+    } else if (key == "join_timeout" || (key == "timeout" && (config.job.node_ranks_given || config.etcd))) {
       config.timeouts.join = duration_of(key, value);
     } else if (key == "last_call_timeout") {
       config.timeouts.last_call = duration_of(key, value);
@@ -174,6 +175,7 @@ void resolve_conf(const KeyValues& conf, const std::function<void(const std::str
     } else if (key == "is_host") {
       config.is_host = word_of(key, value);
       if (!config.meeting_file.empty()) log("--rdzv-conf is_host has no effect with store_type=file");
+      if (config.etcd) log("--rdzv-conf is_host has no effect with --rdzv-backend etcd");
     } else if (key == "rank") {
       const auto rank = parse_number<int>(value);
       if (!rank) throw UsageError("--rdzv-conf rank=" + value + ": give this node's rank");
@@ -205,6 +207,8 @@ void resolve_count(const std::string& nnodes, rendezvous::JobShape& job) {
   job.max_nodes = max;
 }
 
+bool is_etcd(const NodeOptions& options) { return options.rdzv_backend == "etcd" || options.rdzv_backend == "etcd-v2"; }
+
 // Returns whether nothing says where nodes meet, so that torchrun, too, takes any free port of this machine.
 bool is_standalone(const NodeOptions& options) {
   return options.standalone ||
@@ -219,10 +223,10 @@ void resolve_one_node(const NodeOptions& options, const KeyValues& conf,
   }
   config.store_addresses = {kLoopback, "::1"};
   if (options.standalone) return;
-  // Nobody else comes to the endpoint of c10d, but it must mean something. With a file it is a path.
+  // Nobody else comes to the endpoint of c10d, but it must mean something. With a file it is a path, with etcd unused.
   std::string from = "--master-addr ";
   Endpoint master{options.master_addr.value_or(kLoopback), static_cast<std::uint16_t>(options.master_port.value_or(0))};
-  if (!options.rdzv_endpoint.empty() && store_type(conf) != "file") {
+  if (!options.rdzv_endpoint.empty() && store_type(conf) != "file" && !is_etcd(options)) {
     const Endpoint endpoint = parse_endpoint(options.rdzv_endpoint);
     if (options.rdzv_backend == "static") {
       master = endpoint;
@@ -256,6 +260,19 @@ void resolve_static(const NodeOptions& options, launcher::LaunchConfig& config) 
   config.next_ports = options.next_ports;
 }
 
+bool meets_in_file(const NodeOptions& options) {
+  return options.rdzv_backend == "c10d" && store_type(parse_conf(options.rdzv_conf)) == "file";
+}
+
+void resolve_etcd(const NodeOptions& options, const KeyValues& conf, launcher::LaunchConfig& config) {
+  config.wanted_rank = options.node_rank.value_or(-1);
+  config.master_addr.clear();
+  config.etcd = resolve_etcd_options(options.rdzv_backend, options.rdzv_endpoint, conf);
+  if (!options.rdzv_id.empty()) return;
+  throw UsageError("--rdzv-backend " + options.rdzv_backend +
+                   ": give --rdzv-id, since other jobs may use the same etcd; the nodes of one job have the same id");
+}
+
 void resolve_c10d(const NodeOptions& options, launcher::LaunchConfig& config) {
   config.wanted_rank = options.node_rank.value_or(-1);
   if (meets_in_file(options)) {
@@ -276,25 +293,17 @@ void resolve_c10d(const NodeOptions& options, launcher::LaunchConfig& config) {
 
 }  // namespace
 
-bool meets_in_file(const NodeOptions& options) {
-  return options.rdzv_backend == "c10d" && store_type(parse_conf(options.rdzv_conf)) == "file";
-}
+bool meets_elsewhere(const NodeOptions& options) { return is_etcd(options) || meets_in_file(options); }
 
 void resolve_nodes(const NodeOptions& options, const std::function<void(const std::string&)>& log,
                    launcher::LaunchConfig& config) {
   resolve_count(options.nnodes.value_or("1"), config.job);
-  if (options.rdzv_backend.starts_with("etcd")) {
-    throw UsageError(
-        "--rdzv-backend " + options.rdzv_backend +
-        " is not supported, since ddprun brings its own coordinator; give --rdzv-backend c10d, and one of the nodes as "
-        "--rdzv-endpoint");
-  }
-  if (options.rdzv_backend != "static" && options.rdzv_backend != "c10d") {
-    throw UsageError("--rdzv-backend " + options.rdzv_backend + ": give static or c10d");
+  if (options.rdzv_backend != "static" && options.rdzv_backend != "c10d" && !is_etcd(options)) {
+    throw UsageError("--rdzv-backend " + options.rdzv_backend + ": give static, c10d or etcd");
   }
   const KeyValues conf = parse_conf(options.rdzv_conf);
-  if (store_type(conf) == "file" && options.rdzv_backend == "static" && config.job.max_nodes > 1) {
-    log("--rdzv-conf store_type=file has no effect with --rdzv-backend static");
+  if (store_type(conf) == "file" && options.rdzv_backend != "c10d" && config.job.max_nodes > 1) {
+    log("--rdzv-conf store_type=file has no effect with --rdzv-backend " + options.rdzv_backend);
   }
   // Where nodes meet, which depends on their number and the backend.
   const bool one = config.job.max_nodes == 1;
@@ -305,12 +314,14 @@ void resolve_nodes(const NodeOptions& options, const std::function<void(const st
     resolve_one_node(options, conf, log, config);
   } else if (options.rdzv_backend == "static") {
     resolve_static(options, config);
+  } else if (is_etcd(options)) {
+    resolve_etcd(options, conf, config);
   } else {
     resolve_c10d(options, config);
   }
   if (!options.topology.empty()) {
     if (one || config.job.node_ranks_given) {
-      throw UsageError("--topology orders the nodes of a job of several with --rdzv-backend c10d; " +
+      throw UsageError("--topology orders the nodes of a job of several with --rdzv-backend c10d or etcd; " +
                        std::string(one ? "this one has one node" : "here --node-rank says what the order is"));
     }
     config.host_places = launcher::read_host_places(options.topology);
@@ -325,9 +336,10 @@ void resolve_nodes(const NodeOptions& options, const std::function<void(const st
   // What only several nodes need.
   if (one) return;
   // Without an address the others may use any of this node's.
-  const bool has_address = options.master_addr || (!options.rdzv_endpoint.empty() && config.meeting_file.empty());
+  const bool has_address =
+      !config.etcd && (options.master_addr || (!options.rdzv_endpoint.empty() && config.meeting_file.empty()));
   config.store_addresses = has_address ? std::vector<std::string>() : std::vector<std::string>{"0.0.0.0", "::"};
-  if (config.master_port == 0 && config.meeting_file.empty()) {
+  if (config.master_port == 0 && !meets_elsewhere(options)) {
     throw UsageError(
         "other nodes cannot find a free port (0); give a port number with --master-port or --rdzv-endpoint");
   }

@@ -33,8 +33,8 @@ struct NodeOptions {
   std::optional<bool> is_host;            // whether the endpoint is on this node
 };
 
-// Whether nodes meet in a file, and not at an address.
-bool meets_in_file(const NodeOptions& options);
+// Whether nodes meet in a file or in etcd, and not at the address of one of them.
+bool meets_elsewhere(const NodeOptions& options);
 
 // Fills the settings of `config` that concern nodes. `log` takes a line about each value that is accepted and has no
 // effect, or not the one that the user may expect. Throws UsageError.

@@ -36,7 +36,7 @@ class Filler {
     }
     if (options_.rdzv_backend == "static") {
       fill_ranks();
-    } else if (options_.rdzv_endpoint.empty() && !meets_in_file(options_) && !job_.host.empty()) {
+    } else if (options_.rdzv_endpoint.empty() && !meets_elsewhere(options_) && !job_.host.empty()) {
       fill_endpoint();
       is_all_of_job = true;
     }
@@ -97,7 +97,7 @@ class Filler {
 // Some operators give pods MASTER_ADDR and leave the rest to the manifest.
 void fill_from_master_addr(NodeOptions& options, const launcher::Surroundings& here, FromPlatform& taken) {
   const std::string host = here.variable("MASTER_ADDR"), port = here.variable("MASTER_PORT");
-  const bool has_place = options.master_addr || !options.rdzv_endpoint.empty() || meets_in_file(options);
+  const bool has_place = options.master_addr || !options.rdzv_endpoint.empty() || meets_elsewhere(options);
   if (host.empty() || has_place || most_nodes(options).value_or(1) < 2 || is_within_worker(here)) return;
   const auto number = parse_number<std::uint16_t>(port);
   if (!port.empty() && !number.value_or(0)) throw UsageError("MASTER_PORT is \"" + port + "\", not a port number");
@@ -168,7 +168,7 @@ FromPlatform fill_from_platform(NodeOptions& options, const launcher::Surroundin
     if (says_count || job->nodes) taken = Filler(options, *job).fill();
   }
   fill_from_master_addr(options, here, taken);
-  const bool has_place = options.master_addr || !options.rdzv_endpoint.empty() || meets_in_file(options);
+  const bool has_place = options.master_addr || !options.rdzv_endpoint.empty() || meets_elsewhere(options);
   if (has_place || !job || !job->nodes) return taken;
   if (job->exchange) {
     meet_by_starter(options, *job, here, taken);

@@ -180,6 +180,7 @@ TEST_CASE("nodes: impossible combinations are usage errors", "[ddprun][unit]") {
   CHECK_THROWS_AS(resolve({.nnodes = "2", .standalone = true}), UsageError);
   CHECK_THROWS_AS(resolve({.nnodes = "2", .master_port = 0}), UsageError);
   CHECK_THROWS_AS(resolve({.nnodes = "2", .rdzv_backend = "etcd"}), UsageError);
+  CHECK_THROWS_AS(resolve({.nnodes = "2", .rdzv_backend = "etcd-v3"}), UsageError);
   for (const char* endpoint : {"fd00::1:80", "two words", "http://node0:29400", ":29400", "node0:"}) {
     CAPTURE(endpoint);
     CHECK_THROWS_AS(resolve({.nnodes = "2", .rdzv_backend = "c10d", .rdzv_endpoint = endpoint}), UsageError);
@@ -253,4 +254,57 @@ TEST_CASE("nodes: a pod of an indexed job has its index as node rank", "[ddprun]
   CHECK(options.node_rank == 3);
   NodeOptions one;
   CHECK(fill(one, {{"JOB_COMPLETION_INDEX", "3"}}).empty());
+}
+
+TEST_CASE("etcd: endpoint, id and files are taken by the names of both of torchrun's back ends", "[ddprun][unit]") {
+  NodeOptions options{.nnodes = "1:4", .rdzv_backend = "etcd", .rdzv_endpoint = "etcd1,10.0.0.2:4001"};
+  options.rdzv_id = "job";
+  options.rdzv_conf = "timeout=60,last_call_timeout=2";
+  Resolved plain = resolve(options);
+  CHECK(plain.warnings.empty());
+  CHECK(plain.config.etcd->endpoints == "etcd1,10.0.0.2:4001");
+  CHECK_FALSE(plain.config.etcd->uses_tls);
+  CHECK(plain.config.timeouts.join == seconds(60));
+  CHECK(plain.config.store_addresses == std::vector<std::string>{"0.0.0.0", "::"});
+  for (const char* conf : {"protocol=https,cacert=ca.pem,cert=c.pem,key=k.pem",
+                           "protocol=https,ca_cert=ca.pem,ssl_cert=c.pem,ssl_cert_key=k.pem"}) {
+    options.rdzv_conf = conf;
+    const Resolved tls = resolve(options);
+    CHECK(tls.warnings.empty());
+    CHECK(tls.config.etcd->uses_tls);
+    CHECK(tls.config.etcd->authorities + tls.config.etcd->certificate + tls.config.etcd->key == "ca.pemc.pemk.pem");
+  }
+  options.nnodes = "1";
+  CHECK_FALSE(resolve(options).config.etcd);  // one node needs nobody
+}
+
+TEST_CASE("etcd: what cannot be meant is a usage error", "[ddprun][unit]") {
+  const NodeOptions right{.nnodes = "2", .rdzv_backend = "etcd-v2", .rdzv_endpoint = "etcd1", .rdzv_id = "job"};
+  CHECK(resolve(right).config.etcd);
+  NodeOptions wrong = right;
+  wrong.rdzv_id = "";
+  CHECK_THROWS_AS(resolve(wrong), UsageError);
+  for (const char* endpoint : {"", "etcd1,", "http://etcd1", "etcd1:0", "etcd1:65536"}) {
+    CAPTURE(endpoint);
+    wrong = right;
+    wrong.rdzv_endpoint = endpoint;
+    CHECK_THROWS_AS(resolve(wrong), UsageError);
+  }
+  for (const char* conf : {"protocol=ftp", "cacert=ca.pem", "protocol=http,cert=c.pem", "protocol=https,key=k.pem",
+                           "user=ada,password=secret", "user=ada", "password_file=/dev/null",
+                           "user=ada,password_file=/nowhere", "user=ada,password_file=/etc/passwd"}) {
+    CAPTURE(conf);
+    wrong = right;
+    wrong.rdzv_conf = conf;
+    CHECK_THROWS_AS(resolve(wrong), UsageError);
+  }
+}
+
+TEST_CASE("etcd: what a platform says of addresses is not taken for etcd's", "[ddprun][unit]") {
+  NodeOptions options{.rdzv_backend = "etcd"};
+  CHECK(fill(options, slurm("node[1-3]")) == "from Slurm: --nnodes 3 --rdzv-id slurm-1000.2");
+  CHECK(options.rdzv_endpoint.empty());
+  NodeOptions pod{.nnodes = "2", .rdzv_backend = "etcd"};
+  fill(pod, {{"MASTER_ADDR", "pod0"}, {"MASTER_PORT", "1000"}});
+  CHECK(pod.rdzv_endpoint.empty());
 }

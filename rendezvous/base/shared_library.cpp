@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "collectives/shared_library.hpp"
+#include "rendezvous/base/shared_library.hpp"
 
 #include <dlfcn.h>
 
@@ -7,10 +7,7 @@
 
 #include "rendezvous/base/error.hpp"
 
-namespace ddp::collectives {
-
-using rendezvous::Error;
-using rendezvous::ErrorCode;
+namespace ddp::rendezvous {
 
 SharedLibrary::SharedLibrary(const char* what, const std::vector<std::string>& names, const char* advice)
     : what_(what) {
@@ -40,4 +37,4 @@ std::vector<std::string> library_names(const char* variable, std::vector<std::st
   return {given};
 }
 
-}  // namespace ddp::collectives
+}  // namespace ddp::rendezvous

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A third-party shared library (NCCL, the CUDA driver), opened at run time where it is installed. It stays open until
-// the process ends, since its threads may outlive the code that opened it.
+// A third-party shared library (NCCL, the CUDA driver, libssl), opened at run time where it is installed. It stays open
+// until the process ends, since its threads may outlive the code that opened it.
 #pragma once
 
 #include <string>
 #include <vector>
 
-namespace ddp::collectives {
+namespace ddp::rendezvous {
 
 class SharedLibrary {
  public:
-  // Opens the first of `names` that can be opened. Throws rendezvous::Error{System} with what was tried, why it failed,
+  // Opens the first of `names` that can be opened. Throws Error{System} with what was tried, why it failed,
   // and `advice`.
   SharedLibrary(const char* what, const std::vector<std::string>& names, const char* advice);
 
-  // Sets `function` to the symbol. Throws rendezvous::Error{System} if the library lacks it.
+  // Sets `function` to the symbol. Throws Error{System} if the library lacks it.
   template <typename Function>
   void find(const char* symbol, Function*& function) const {
     function = reinterpret_cast<Function*>(address(symbol));
@@ -38,4 +38,4 @@ class SharedLibrary {
 // Returns the file that the environment variable names, alone, so that no other is tried; or `usual` if it is not set.
 std::vector<std::string> library_names(const char* variable, std::vector<std::string> usual);
 
-}  // namespace ddp::collectives
+}  // namespace ddp::rendezvous

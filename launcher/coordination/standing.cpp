@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "launcher/coordination/standing.hpp"
+
+#include <sys/mman.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <new>
+
+#include "rendezvous/base/error.hpp"
+#include "rendezvous/base/text.hpp"
+
+namespace ddp::launcher {
+
+struct Standing::Page {
+  std::atomic<bool> holds{false};  // the next two belong together
+  std::atomic<std::int64_t> lease{0}, epoch{0};
+  std::atomic<std::int64_t> obeyed{0};
+};
+
+Standing::Standing() {
+  void* const memory = mmap(nullptr, sizeof(Page), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) {
+    throw rendezvous::Error(rendezvous::ErrorCode::System,
+                            std::string("cannot make shared memory: ") + strerror(errno));
+  }
+  page_ = new (memory) Page;
+}
+
+Standing::~Standing() { munmap(page_, sizeof(Page)); }
+
+void Standing::hold(const Inheritance& held) {
+  page_->holds = false;
+  page_->lease = held.lease;
+  page_->epoch = held.epoch;
+  page_->holds = true;
+}
+
+void Standing::release() { page_->holds = false; }
+
+std::optional<Standing::Inheritance> Standing::held() const {
+  if (!page_->holds) return std::nullopt;
+  return Inheritance{page_->lease, page_->epoch};
+}
+
+void Standing::obey(const std::string& epoch) {
+  page_->obeyed = rendezvous::parse_number<std::int64_t>(epoch).value_or(0);
+}
+
+std::string Standing::obeyed() const {
+  const std::int64_t epoch = page_->obeyed;
+  return epoch == 0 ? "" : std::to_string(epoch);
+}
+
+}  // namespace ddp::launcher

@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// One job that is hit again and again: it counts on as if nothing had happened. scripts/stress/failovers runs more.
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <random>
+#include <set>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "tests/integration/etcd/cluster.hpp"
+#include "tests/integration/nodes/nodes.hpp"
+
+using namespace ddp::testing;
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int kNodes = 3, kEtcdHost = 3;
+
+struct Line {
+  std::int64_t step = 0, value = 0;
+  pid_t pid = 0;
+};
+
+// What the job has counted, and whether it is right.
+class Ledger {
+ public:
+  explicit Ledger(std::string path) : path_(std::move(path)) {}
+
+  // Takes what is new, and returns the newest line. Throws if a value is wrong, a step is left out, or a worker writes
+  // after its successor.
+  Line read() {
+    std::ifstream file(path_);
+    file.seekg(read_);
+    for (std::string text; std::getline(file, text) && !file.eof(); read_ = file.tellg()) {
+      Line line;
+      std::istringstream(text) >> line.step >> line.value >> line.pid;
+      check(line);
+      newest_ = line;
+    }
+    return newest_;
+  }
+
+ private:
+  void check(const Line& line) {
+    if (line.pid != newest_.pid && !writers_.insert(line.pid).second) fail(line, "its writer was replaced before");
+    const auto steps = static_cast<std::int64_t>(values_.size()) - 1;
+    if (line.step > steps + 1 || line.step < steps) fail(line, "it does not follow");
+    if (line.step == steps + 1) values_.push_back((values_.back() * 3 + 6 * line.step) % 1000003);
+    if (line.value != values_[static_cast<std::size_t>(line.step)]) fail(line, "its value is wrong");
+  }
+  [[noreturn]] void fail(const Line& line, const std::string& why) const {
+    throw std::runtime_error("step " + std::to_string(line.step) + " of process " + std::to_string(line.pid) + ": " +
+                             why + "; the newest was " + std::to_string(newest_.step));
+  }
+
+  const std::string path_;
+  std::streamoff read_ = 0;
+  std::vector<std::int64_t> values_ = {1};  // after each step; ranks 0, 1 and 2 add 1, 2 and 3 times its number
+  std::set<pid_t> writers_;
+  Line newest_;
+};
+
+Words workers(const std::string& folder) {
+  const char* const python = std::getenv("DDPRUN_FAILOVERS_PYTHON");
+  return python ? Words{python, STEADY_WORKER_SCRIPT, folder} : Words{STEADY_WORKER, folder};
+}
+
+class Job {
+ public:
+  Job(const Hosts& hosts, const EtcdCluster& etcd)
+      : hosts_(hosts), etcd_(etcd), ledger_(folder_ / "log"), nodes_(kNodes) {
+    for (int host = 0; host < kNodes; ++host) start(host);
+  }
+
+  void start(int host) {
+    const Words options = {DDPRUN_BINARY,
+                           "--nnodes=3",
+                           "--max-restarts=100000",
+                           "--rdzv-backend=etcd",
+                           "--rdzv-endpoint=" + etcd_.endpoints(),
+                           "--rdzv-id=failovers",
+                           "--rdzv-conf=keep_alive_interval=3,keep_alive_max_attempt=3"};
+    nodes_[static_cast<std::size_t>(host)] =
+        std::make_unique<Process>(hosts_.on(host, options + workers(folder_ / "")));
+  }
+  Process& on(int host) { return *nodes_.at(static_cast<std::size_t>(host)); }
+  Line newest() { return ledger_.read(); }
+
+  int holder() const {
+    const std::string note = etcd_("ctl get", {"--print-value-only", "/ddprun/failovers/holder"});
+    const auto at = note.find("host node");
+    return at == std::string::npos ? -1 : std::stoi(note.substr(at + 9));
+  }
+  // Waits until somebody holds the job, and not this one.
+  int holder_but(int other) const {
+    int found = -1;
+    wait_until([&] {
+      found = holder();
+      return found >= 0 && found != other;
+    });
+    return found;
+  }
+  void goes_on(const Line& since) {
+    wait_until([&] { return newest().step > since.step + 3; });
+  }
+  void goes_on_anew(const Line& since) {
+    wait_until([&] { return newest().pid != since.pid && newest().step > since.step + 3; });
+  }
+  // Waits until nothing of the node is left, and puts another one in its place.
+  void replace(int host) {
+    wait_until([&] { return hosts_.processes(host).empty(); });
+    start(host);
+  }
+  void end() {
+    write_file(folder_ / "stop", "");
+    for (const auto& node : nodes_) {
+      const Result result = node->wait();
+      CAPTURE(result.err);
+      CHECK(result.code == 0);
+    }
+    newest();
+  }
+  // Waits until rank 0, which is on the node that coordinates, says how often workers were restarted.
+  void has_restarted(int times) { on(holder_but(-1)).wait_for("restart " + std::to_string(times) + ": 3 workers"); }
+
+ private:
+  const Hosts& hosts_;
+  const EtcdCluster& etcd_;
+  TemporaryFolder folder_;
+  Ledger ledger_;
+  std::vector<std::unique_ptr<Process>> nodes_;
+};
+
+// Returns the sum over all of ddprun's own processes on the hosts: descriptors, and resident pages.
+std::pair<int, long> held(const Hosts& hosts) {
+  int descriptors = 0;
+  long pages = 0;
+  for (int host = 0; host < kNodes; ++host) {
+    for (const pid_t pid : hosts.processes(host)) {
+      const std::string proc = "/proc/" + std::to_string(pid), name = read_file(proc + "/comm");
+      if (name != "ddprun\n" && name != "jobkeeper\n" && name.rfind("ddp-", 0) != 0) continue;
+      std::error_code gone;
+      for (const auto& fd : std::filesystem::directory_iterator(proc + "/fd", gone)) descriptors += !fd.path().empty();
+      long size = 0, resident = 0;
+      std::istringstream(read_file(proc + "/statm")) >> size >> resident;
+      pages += resident;
+    }
+  }
+  return {descriptors, pages};
+}
+
+enum class Hit { Coordinator, CoordinatorAndEtcdLeader, Sleep, Keeper, All, Power, Cable };
+constexpr std::size_t kKinds = 7;
+constexpr int kSlackDescriptors = 6;  // a connection that is being made here or there
+constexpr Hit kHits[kKinds] = {Hit::Sleep,  Hit::Coordinator, Hit::Power, Hit::CoordinatorAndEtcdLeader,
+                               Hit::Keeper, Hit::Cable,       Hit::All};
+const char* name_of(Hit hit) {
+  switch (hit) {
+    case Hit::Coordinator:
+      return "the coordinator is killed";
+    case Hit::CoordinatorAndEtcdLeader:
+      return "the coordinator and etcd's leader are killed";
+    case Hit::Sleep:
+      return "the coordinator is stopped until another one has taken over";
+    case Hit::Keeper:
+      return "the keeper is killed";
+    case Hit::All:
+      return "all of ddprun is killed";
+    case Hit::Power:
+      return "the node loses its power";
+    case Hit::Cable:
+      return "the node loses its network";
+  }
+  return "";
+}
+
+// Returns whether workers had to begin again.
+bool hit(Hit what, Job& job, const Hosts& hosts, const EtcdCluster& etcd) {
+  const int host = job.holder_but(-1);
+  const Line before = job.newest();
+  switch (what) {
+    case Hit::Coordinator:
+      ::kill(part_of(job.on(host), "ddp-coordinator"), SIGKILL);
+      job.goes_on(before);
+      CHECK(job.newest().pid == before.pid);
+      return false;
+    case Hit::CoordinatorAndEtcdLeader: {
+      const std::string leader = std::to_string(etcd.leader());
+      etcd("kill " + leader);
+      ::kill(part_of(job.on(host), "ddp-coordinator"), SIGKILL);
+      wait_until([&] { return job.holder() >= 0; });
+      etcd("start " + leader);
+      job.goes_on(before);
+      CHECK(job.newest().pid == before.pid);
+      return false;
+    }
+    case Hit::Sleep: {
+      const pid_t coordinator = part_of(job.on(host), "ddp-coordinator");
+      ::kill(coordinator, SIGSTOP);
+      job.holder_but(host);
+      ::kill(coordinator, SIGCONT);
+      break;
+    }
+    case Hit::Keeper:
+      ::kill(keeper_of(job.on(host)), SIGKILL);
+      job.replace(host);
+      break;
+    case Hit::All:
+      for (const pid_t pid : hosts.processes(host)) ::kill(pid, SIGKILL);
+      job.replace(host);
+      break;
+    case Hit::Power:
+      hosts.power_off(host);
+      job.holder_but(host);
+      hosts.plug(host);
+      job.replace(host);
+      break;
+    case Hit::Cable:
+      hosts.unplug(host);
+      job.holder_but(host);
+      job.on(host).wait();
+      hosts.plug(host);
+      job.replace(host);
+      break;
+  }
+  job.goes_on_anew(before);
+  return true;
+}
+
+int number(const char* name, int otherwise) {
+  const char* const text = std::getenv(name);
+  return text ? std::stoi(text) : otherwise;
+}
+
+}  // namespace
+
+TEST_CASE("etcd job: whatever coordinates is hit again and again, and the job counts on as if nothing had happened",
+          "[etcd][integration]") {
+  const int hits = number("DDPRUN_FAILOVERS", 2), first = number("DDPRUN_FAILOVERS_FIRST", 0);
+  const Hosts hosts(kNodes + 1);
+  const EtcdCluster etcd(hosts, kEtcdHost, {"--members", "3"});
+  Job job(hosts, etcd);
+  job.goes_on({});
+  int restarts = 0;
+  std::pair<int, long> early = {0, 0}, now = {0, 0};
+  for (int i = 0; i < hits; ++i) {
+    const Hit what = kHits[static_cast<std::size_t>(first + i) % kKinds];
+    const auto begin = Clock::now();
+    CAPTURE(i, name_of(what));
+    restarts += hit(what, job, hosts, etcd);
+    const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - begin).count();
+    if (restarts > 0) job.has_restarted(restarts);
+    now = held(hosts);
+    if (i + 1 == static_cast<int>(kKinds)) early = now;
+    printf("fail-over %d: %s: %lld ms; step %lld, %d restarts, %d descriptors, %ld pages\n", i + 1, name_of(what),
+           static_cast<long long>(ms), static_cast<long long>(job.newest().step), restarts, now.first, now.second);
+    fflush(stdout);
+  }
+  if (hits % static_cast<int>(kKinds) == 0) {  // each process is as old as it was then
+    CHECK(now.first <= early.first + kSlackDescriptors);
+    CHECK(now.second <= early.second * 5 / 4);
+  }
+  job.end();
+  CHECK(etcd("ctl get", {"--prefix", "/ddprun/"}).empty());
+  for (int host = 0; host < kNodes; ++host) CHECK(hosts.processes(host).empty());
+}

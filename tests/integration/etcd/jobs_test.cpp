@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Jobs whose record is in a real etcd: nothing of them that dies ends the job.
+#include <catch2/catch.hpp>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "tests/integration/etcd/cluster.hpp"
+#include "tests/integration/nodes/nodes.hpp"
+#include "tests/support/ports.hpp"
+
+using namespace ddp::testing;
+using Catch::Matchers::Contains;
+using Clock = std::chrono::steady_clock;
+
+namespace {
+
+// A worker that leaves the store when it has met the others, also on a port of rank 0's own at MASTER_ADDR.
+const Words kMeet = {"place", "env=MASTER_ADDR", "second_store", "catch=USR1", "ready", "wait"};
+
+Words etcd_job(const EtcdCluster& etcd, const std::string& nnodes, const std::string& id = "job") {
+  return {"--nnodes=" + nnodes, "--rdzv-backend=etcd", "--rdzv-endpoint=" + etcd.endpoints(), "--rdzv-id=" + id,
+          "--rdzv-conf=last_call_timeout=1"};
+}
+
+// Returns the number of the host whose coordinator holds the job.
+int holder_of(const EtcdCluster& etcd, const std::string& id = "job") {
+  const std::string note = etcd("ctl get", {"--print-value-only", "/ddprun/" + id + "/holder"});
+  const auto at = note.find("host node");
+  return at == std::string::npos ? -1 : std::stoi(note.substr(at + 9));
+}
+
+std::vector<pid_t> workers_of(NodesJob& job, const std::vector<int>& hosts) {
+  std::vector<pid_t> workers;
+  for (const int host : hosts) workers.push_back(only_child_of(agent_of(job.on(host))));
+  return workers;
+}
+
+void finish(NodesJob& job, const std::vector<int>& hosts) {
+  for (const int host : hosts) job.on(host).signal(SIGUSR1);
+  for (const int host : hosts) {
+    const Result result = job.on(host).wait();
+    CAPTURE(host, result.out, result.err);
+    CHECK(result.code == 0);
+  }
+}
+
+int milliseconds_since(Clock::time_point begin) {
+  return static_cast<int>(std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - begin).count());
+}
+
+std::vector<int> without(std::vector<int> hosts, int host) {
+  std::erase(hosts, host);
+  return hosts;
+}
+
+}  // namespace
+
+TEST_CASE("etcd job: neither a coordinator, an etcd member nor the node that coordinates ends an elastic job",
+          "[etcd][integration]") {
+  const Hosts hosts(4);
+  const EtcdCluster etcd(hosts, 3, {"--members", "3"});
+  NodesJob job(hosts, etcd_job(etcd, "1:3"), kMeet);
+  const std::vector<int> all = {0, 1, 2};
+  for (const int host : all) job.start(host);
+  for (const int host : all) job.on(host).wait_for("ready");
+  const std::vector<pid_t> workers = workers_of(job, all);
+
+  // The coordinator's process, also while etcd has no leader: no worker notices.
+  const int first = holder_of(etcd);
+  REQUIRE(first >= 0);
+  for (int kills = 1; kills <= 2; ++kills) {
+    if (kills == 2) etcd("kill " + std::to_string(etcd.leader()));
+    ::kill(part_of(job.on(first), "ddp-coordinator"), SIGKILL);
+    for (const int host : all) job.on(host).wait_for("the link to the coordinator is back", kills);
+  }
+  CHECK(workers_of(job, all) == workers);
+  CHECK(holder_of(etcd) == first);
+
+  // The node's cable: another one coordinates, and the rest goes on in another round.
+  const auto begin = Clock::now();
+  hosts.unplug(first);
+  const std::vector<int> rest = without(all, first);
+  job.on(rest[0]).wait_for("coordinates now");
+  printf("another node coordinated %d ms after the cable was pulled\n", milliseconds_since(begin));
+  for (const int host : rest) job.on(host).wait_for("ready", 2);
+  const int second = holder_of(etcd);
+  CHECK(second != first);
+  printf("the next round ran %d ms after the cable was pulled\n", milliseconds_since(begin));
+  for (const int host : rest) {
+    CAPTURE(host, job.on(host).err());
+    CHECK(count(job.on(host).err(), "node node" + std::to_string(first) + ", which coordinated, was lost") >= 1);
+    CHECK(count(job.on(host).out(), "[MASTER_ADDR=10.7.0." + std::to_string(second + 1) + "]") == 1);
+  }
+  // The node that was cut off has ended its workers by itself, and gives up.
+  const Result cut_off = job.on(first).wait();
+  CAPTURE(cut_off.err);
+  CHECK(cut_off.code == 75);
+  hosts.plug(first);
+
+  finish(job, rest);
+  // The job's id can be used at once, and nothing of it is found.
+  CHECK(etcd("ctl get", {"--prefix", "/ddprun/"}).empty());
+  for (const int host : all) job.start(host);
+  for (const int host : all) job.on(host).wait_for("ready");
+  finish(job, all);
+  CHECK(etcd("ctl get", {"--prefix", "/ddprun/"}).empty());
+  for (const int host : all) CHECK(hosts.processes(host).empty());
+}
+
+TEST_CASE("etcd job: a job of a fixed size waits for a replacement of the node that coordinated",
+          "[etcd][integration]") {
+  const Hosts hosts(4);
+  const EtcdCluster etcd(hosts, 3, {"--members", "1"});
+  NodesJob job(hosts, etcd_job(etcd, "2") + Words{"--max-restarts=1"}, kMeet);
+  for (const int host : {0, 1}) job.start(host);
+  for (const int host : {0, 1}) job.on(host).wait_for("ready");
+  const int first = holder_of(etcd), second = 1 - first;
+  const auto begin = Clock::now();
+  hosts.power_off(first);
+  job.on(second).wait_for("coordinates now");
+  printf("another node coordinated %d ms after the power was cut\n", milliseconds_since(begin));
+  job.start(2);
+  for (const int host : {second, 2}) job.on(host).wait_for("ready", host == 2 ? 1 : 2);
+  CHECK(holder_of(etcd) == second);
+  CHECK(count(job.on(second).out(), "restart 1, ") == 1);
+  for (const int host : {second, 2}) {
+    CHECK(count(job.on(host).out(), "[MASTER_ADDR=10.7.0." + std::to_string(second + 1) + "]") >= 1);
+  }
+  // A node that can still say so gives its right up at once: nobody waits for its lease.
+  const auto again = Clock::now();
+  const std::string takeover = "node node2 coordinates now";
+  ::kill(keeper_of(job.on(second)), SIGKILL);
+  job.on(2).wait_for(takeover);
+  printf("another node coordinated %d ms after the keeper was killed\n", milliseconds_since(again));
+  CHECK(job.on(second).wait().code == 128 + SIGKILL);
+  job.on(2).signal(SIGTERM);
+  CHECK(job.on(2).wait().code == 128 + SIGTERM);
+  CHECK(etcd("ctl get", {"--prefix", "/ddprun/"}).empty());
+  for (const int host : {0, 1, 2}) CHECK(hosts.processes(host).empty());
+}
+
+TEST_CASE("etcd job: what is wrong with etcd is said at once, or while it is waited for", "[etcd][integration]") {
+  const EtcdCluster etcd = EtcdCluster::shared();
+  const auto start = [](const std::string& endpoint, const std::string& conf) {
+    return ddprun({"--nnodes=2", "--rdzv-backend=etcd-v2", "--rdzv-id=wrong", "--rdzv-endpoint=" + endpoint,
+                   "--rdzv-conf=" + conf},
+                  {"say=never"});
+  };
+  {
+    const std::string nobody = "127.0.0.1:" + std::to_string(free_port());
+    const Result result = run(start(nobody, "join_timeout=1"));
+    CHECK(result.code == 75);
+    CHECK_THAT(result.err, Contains("no coordinator at the node that etcd names within 1 s") && Contains(nobody) &&
+                               Contains("onnection refused"));
+  }
+  {
+    const EtcdCluster old({"--v2", "only"});
+    const Result result = run(start(old.endpoints(), "join_timeout=60"));
+    CHECK(result.code == 1);
+    CHECK_THAT(result.err, Contains("the API of version 2 is not enough"));
+  }
+  {
+    const EtcdCluster closed({"--tls", "--auth"});
+    const std::string authority = "protocol=https,cacert=" + closed.file("ca.pem");
+    const Result no_user = run(start(closed.endpoints(), authority));
+    CHECK(no_user.code == 1);
+    CHECK_THAT(no_user.err, Contains("user"));
+    const Result stranger =
+        run(start(closed.endpoints(), "join_timeout=1,protocol=https,cacert=" + closed.file("stranger.pem")));
+    CHECK(stranger.code == 75);
+    CHECK_THAT(stranger.err, Contains("certificate"));
+    // All as it should be.
+    const std::string all = authority + ",last_call_timeout=1,user=ddprun,password_file=" + closed.file("password");
+    const Words options = {"--nnodes=2", "--rdzv-backend=etcd", "--rdzv-id=tls",
+                           "--rdzv-endpoint=" + closed.endpoints(), "--rdzv-conf=" + all};
+    Process one(ddprun(options, {"meet"})), two(ddprun(options, {"meet"}));
+    for (Process* const node : {&one, &two}) {
+      const Result result = node->wait();
+      CAPTURE(result.err);
+      CHECK(result.code == 0);
+      CHECK(count(result.out, "met 2") == 1);
+      CHECK(node->left_over().empty());
+    }
+    const Result no_file = run(start(closed.endpoints(), "protocol=https,cacert=/nowhere"));
+    CHECK(no_file.code == 1);
+    CHECK_THAT(no_file.err, Contains("/nowhere"));
+  }
+}

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The journal with a real etcd: who may write, what a later one finds, and what becomes of it when etcd fails.
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "tests/integration/etcd/cluster.hpp"
+
+using namespace ddp::rendezvous;
+using namespace ddp::testing;
+using Catch::Matchers::Contains;
+
+namespace {
+
+using namespace std::chrono_literals;
+
+TEST_CASE("etcd journal: one process claims a job, and the next one finds what was kept", "[etcd][integration]") {
+  const EtcdCluster etcd = EtcdCluster::shared();
+  EtcdLoop loop;
+  LeaseConfig config = lease_of_own_job();
+  EtcdCandidate first(loop, etcd.settings(), config);
+  first.claimed();
+  CHECK(first.claim->content.empty());
+  loop.until([&] { return first.journal->may_tell(); }, "that it is sure");
+  first.keep("one");
+  const std::string bytes = std::string("\0\n", 2) + std::string(kMostContentBytes - 2, '\xfe');
+  first.keep(bytes);
+
+  EtcdCandidate second(loop, etcd.settings(), rival_of(config));
+  loop.until([&] { return second.other == "10.0.0.1:4711"; }, "the first one's note");
+  CHECK_FALSE(second.claim);
+  CHECK_FALSE(second.journal->may_tell());
+
+  // Another job goes its own way, also one whose id begins as the first one's.
+  LeaseConfig longer = rival_of(config);
+  longer.job += "/holder";
+  EtcdCandidate stranger(loop, etcd.settings(), longer);
+  stranger.claimed();
+  CHECK(stranger.claim->content.empty());
+
+  first.journal.reset();  // as if it was killed
+  second.claimed();
+  CHECK(second.claim->content == bytes);
+  CHECK(std::stoll(second.claim->epoch) > std::stoll(first.claim->epoch));
+  second.keep("two");
+
+  // The lease is revoked, for one that is dead; were it alive, it could write nothing any more.
+  EtcdCandidate third(loop, etcd.settings(), rival_of(config));
+  loop.until([&] { return third.other == "10.0.0.2:4711"; }, "the second one's note");
+  EtcdClient client(loop.io, etcd.settings());
+  loop.answer(client, RevokeLease{second.journal->inheritance().lease});
+  third.claimed();
+  CHECK(third.claim->content == "two");
+  second.journal->write(++second.written, "three");
+  loop.until([&] { return !second.lost.empty(); }, "that the second one has lost it");
+  CHECK_FALSE(second.journal->may_tell());
+  CHECK(second.kept == 1);
+
+  // A process of the same machine inherits it, without waiting.
+  const auto inheritance = third.journal->inheritance();
+  third.journal.reset();
+  LeaseConfig heir = rival_of(config);
+  heir.inherited = inheritance;
+  EtcdCandidate fourth(loop, etcd.settings(), heir);
+  fourth.claimed();
+  CHECK(fourth.claim->content == "two");
+  CHECK(fourth.journal->inheritance().lease == inheritance.lease);
+  CHECK(fourth.journal->inheritance().epoch > inheritance.epoch);
+
+  // The job ends; the next one with its id begins at once, with nothing.
+  std::optional<bool> gone;
+  fourth.journal->release([&](bool are_keys_gone) { gone = are_keys_gone; });
+  loop.until([&] { return gone.has_value(); }, "the release");
+  CHECK(*gone);
+  EtcdCandidate next(loop, etcd.settings(), rival_of(config));
+  next.claimed();
+  CHECK(next.claim->content.empty());
+  CHECK(next.lost.empty());
+}
+
+TEST_CASE("etcd journal: a holder lives through the loss of each member, also of the leader", "[etcd][integration]") {
+  const EtcdCluster etcd({"--members", "3"});
+  EtcdLoop loop;
+  LeaseConfig config = lease_of_own_job();
+  config.holder_ttl = 10s;
+  EtcdCandidate holder(loop, etcd.settings(1s), config);
+  holder.claimed();
+  const std::string epoch = holder.claim->epoch;
+  int value = 0;
+  const auto keep_some = [&] {
+    for (int i = 0; i < 3; ++i) holder.keep(std::to_string(++value));
+  };
+  keep_some();
+  for (const char* way : {"kill ", "freeze "}) {
+    const std::string leader = std::to_string(etcd.leader());
+    etcd(way + leader);
+    keep_some();
+    etcd((way == std::string("kill ") ? "start " : "thaw ") + leader);
+    keep_some();
+  }
+  // Without a majority nothing is kept, and nothing is lost.
+  loop.until([&] { return holder.doubts == holder.sure; }, "that it is sure");
+  const int doubts = holder.doubts;
+  etcd("freeze 1");
+  etcd("freeze 2");
+  holder.journal->write(++holder.written, std::to_string(++value));
+  loop.until([&] { return holder.doubts > doubts; }, "doubt");
+  CHECK_FALSE(holder.journal->may_tell());
+  CHECK(holder.kept < holder.written);
+  etcd("thaw 1");
+  etcd("thaw 2");
+  loop.until([&] { return holder.kept == holder.written || !holder.lost.empty(); }, holder.words());
+  // Its key was there all the time, by the new leader's grace; had it not been, it would know.
+  if (holder.lost.empty()) {
+    loop.until([&] { return holder.journal->may_tell(); }, holder.words());
+    CHECK(holder.claim->epoch == epoch);
+  } else {
+    CHECK_THAT(holder.lost, Contains("its lease in etcd has ended") || Contains("is gone"));
+  }
+}
+
+TEST_CASE("etcd journal: a full etcd is named in words, and writes go on once there is room", "[etcd][integration]") {
+  const EtcdCluster etcd({"--quota", "4194304"});
+  EtcdLoop loop;
+  EtcdCandidate holder(loop, etcd.settings(), lease_of_own_job());
+  holder.claimed();
+  holder.keep("one");
+  etcd("fill");
+  holder.journal->write(++holder.written, "two");
+  loop.until([&] { return count(holder.words(), "its quota is used up") > 0; }, "trouble");
+  CHECK_THAT(holder.words(), Contains("alarm disarm"));
+  EtcdCandidate other(loop, etcd.settings(), lease_of_own_job());
+  loop.until([&] { return !other.lost.empty(); }, "that a new job is refused");
+  CHECK_THAT(other.lost, Contains("its quota is used up"));
+  CHECK(holder.lost.empty());
+  etcd("empty");
+  loop.until([&] { return holder.kept == holder.written; }, holder.words());
+  CHECK(holder.lost.empty());
+}
+
+TEST_CASE("etcd journal: a record that etcd would not take is refused before it is sent", "[etcd][integration]") {
+  const EtcdCluster etcd = EtcdCluster::shared();
+  EtcdLoop loop;
+  EtcdCandidate holder(loop, etcd.settings(), lease_of_own_job());
+  holder.claimed();
+  holder.journal->write(++holder.written, std::string(kMostContentBytes + 1, 'x'));
+  loop.until([&] { return !holder.lost.empty(); }, "a refusal");
+  CHECK_THAT(holder.lost, Contains("does not fit into etcd"));
+}
+
+// Prints figures: etcd_integration_tests "[figures]"
+TEST_CASE("etcd journal: what a write and each takeover take", "[.][figures]") {
+  using Clock = std::chrono::steady_clock;
+  const auto ms = [](Clock::duration time) { return std::chrono::duration<double, std::milli>(time).count(); };
+  for (const char* members : {"1", "3"}) {
+    const EtcdCluster etcd({"--members", members});
+    EtcdLoop loop;
+    LeaseConfig config = lease_of_own_job();
+    std::vector<double> writes, revokes, ends;
+    for (int i = 0; i < 5; ++i) {
+      EtcdCandidate first(loop, etcd.settings(), rival_of(config));
+      first.claimed();
+      for (int n = 0; n < 100; ++n) {
+        const auto begin = Clock::now();
+        first.keep(std::string(10000, 'x'));
+        writes.push_back(ms(Clock::now() - begin));
+      }
+      EtcdCandidate second(loop, etcd.settings(), rival_of(config));
+      loop.until([&] { return !second.other.empty(); }, "its note");
+      EtcdClient client(loop.io, etcd.settings());
+      loop.ask(client, ReadKey{"/a"});
+      const LeaseId lease = first.journal->inheritance().lease;
+      first.journal.reset();
+      auto begin = Clock::now();
+      loop.ask(client, RevokeLease{lease});
+      second.claimed();
+      revokes.push_back(ms(Clock::now() - begin));
+      EtcdCandidate third(loop, etcd.settings(), rival_of(config));
+      loop.until([&] { return !third.other.empty(); }, "its note");
+      begin = Clock::now();
+      second.journal.reset();
+      third.claimed();
+      ends.push_back(ms(Clock::now() - begin));
+      bool is_over = false;
+      third.journal->release([&](bool) { is_over = true; });
+      loop.until([&] { return is_over; }, "the release");
+    }
+    for (auto* figures : {&writes, &revokes, &ends}) std::sort(figures->begin(), figures->end());
+    WARN(members << " member(s): a write of 10 kB " << writes[writes.size() / 2] << " ms (p99 "
+                 << writes[writes.size() * 99 / 100] << "), takeover by revoke " << revokes[2] << " ms, by TTL of 5 s "
+                 << ends[2] << " ms");
+  }
+}
+
+}  // namespace

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The fence: where each coordinator has an epoch of its own, an agent never obeys an older one after a newer one.
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <csignal>
+#include <string>
+#include <utility>
+
+#include "launcher/agent/agent_core.hpp"
+
+using namespace ddp::launcher;
+using ddp::rendezvous::Directive;
+using ddp::rendezvous::TimePoint;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+namespace {
+
+// An agent that runs round 1 of a job whose coordinator has epoch 99.
+struct Agent {
+  AgentCore core{
+      {.job = {.id = "j", .max_nodes = 2}, .incarnation = "i", .host = "a", .workers = 2, .coordinator = "etcd"}};
+  TimePoint now = TimePoint() + seconds(1000);
+  std::vector<AgentAction> actions;  // what the newest step, or wait(), returned
+
+  Agent() {
+    step(LinkUp{});
+    tell(Directive::Kind::Run, 1, "99");
+    step(WorkersStarted{{100, 101}});
+  }
+  void step(const AgentEvent& event) {
+    actions.clear();
+    core.step(now, event, actions);
+  }
+  void tell(Directive::Kind kind, int round, const std::string& epoch, const std::string& instance = "job.99",
+            int exit_code = 0) {
+    Directive directive;
+    directive.kind = kind;
+    directive.epoch = epoch;
+    directive.instance = instance;
+    directive.lost_after = directive.back_within = seconds(15);
+    directive.round = round;
+    directive.reason = "because";
+    directive.exit_code = exit_code;
+    if (kind == Directive::Kind::Stop) directive.stop_signal = SIGTERM;
+    directive.assignment = {.node_count = 2, .world_size = 4, .role_world_size = 4};
+    step(DirectiveArrived{directive, {}});
+  }
+  void wait(milliseconds time) {
+    std::vector<AgentAction> all;
+    const TimePoint until = now + time;
+    while (core.wake_at() && *core.wake_at() <= until) {
+      now = std::max(now, *core.wake_at());
+      step(Tick{});
+      all.insert(all.end(), actions.begin(), actions.end());
+    }
+    now = until;
+    actions = std::move(all);
+  }
+  template <typename Action>
+  bool does() const {
+    return std::any_of(actions.begin(), actions.end(), [](const auto& a) { return std::holds_alternative<Action>(a); });
+  }
+};
+
+}  // namespace
+
+TEST_CASE("fence: an agent obeys a newer coordinator of its job, and then no older one", "[launcher][unit]") {
+  Agent agent;
+  agent.tell(Directive::Kind::Wait, 1, "100");  // as a text it would be older than 99
+  CHECK(agent.core.state().epoch == "100");
+  agent.tell(Directive::Kind::Stop, 1, "99");
+  CHECK_FALSE(agent.does<SignalWorkers>());
+  CHECK(agent.does<Reconnect>());
+  CHECK(agent.core.state().epoch == "100");
+  agent.tell(Directive::Kind::Stop, 1, "100");
+  CHECK(agent.does<SignalWorkers>());
+}
+
+TEST_CASE("fence: what an older coordinator says does not keep the workers alive", "[launcher][unit]") {
+  Agent agent;
+  agent.tell(Directive::Kind::Wait, 1, "100");
+  bool was_killed = false;
+  for (int second = 0; second < 11; ++second) {
+    agent.wait(seconds(1));
+    was_killed = was_killed || agent.does<KillDescendants>();
+    agent.tell(Directive::Kind::Wait, 1, "99");
+  }
+  CHECK(was_killed);
+}
+
+TEST_CASE("fence: an older coordinator ends no agent, whatever job it is of", "[launcher][unit]") {
+  Agent agent;
+  agent.tell(Directive::Kind::Exit, 1, "50", "another.50", 7);
+  CHECK_FALSE(agent.does<SignalWorkers>());
+  CHECK(agent.core.phase() == AgentCore::Phase::Running);
+}
+
+TEST_CASE("fence: a newer coordinator of another job ends the agent, with its own words if it refuses it",
+          "[launcher][unit]") {
+  Agent refused;
+  refused.tell(Directive::Kind::Exit, 0, "200", "another.200", 3);
+  CHECK(refused.does<SignalWorkers>());
+  Agent agent;
+  agent.tell(Directive::Kind::Wait, 1, "200", "another.200");
+  CHECK(agent.does<SignalWorkers>());
+}
+
+TEST_CASE("fence: the first end that an agent hears stands", "[launcher][unit]") {
+  Agent agent;
+  agent.tell(Directive::Kind::Exit, 1, "99", "job.99", 7);
+  CHECK(agent.does<SignalWorkers>());
+  agent.tell(Directive::Kind::Exit, 0, "200", "another.200", 75);
+  for (const int local_rank : {0, 1}) {
+    WorkerExited exited;
+    exited.local_rank = local_rank;
+    exited.status.signal = SIGTERM;
+    agent.step(exited);
+  }
+  agent.step(AllGone{{{}, {}}});
+  const auto leave = std::find_if(agent.actions.begin(), agent.actions.end(),
+                                  [](const auto& action) { return std::holds_alternative<Leave>(action); });
+  REQUIRE(leave != agent.actions.end());
+  CHECK(std::get<Leave>(*leave).exit_code == 7);
+}
+
+TEST_CASE("agent: where the journal is elsewhere a broken link leaves the workers as much time as silence",
+          "[launcher][unit]") {
+  Agent agent;
+  agent.step(LinkDown{"reset"});
+  agent.wait(seconds(9));
+  CHECK_FALSE(agent.does<KillDescendants>());
+  agent.wait(seconds(2));
+  CHECK(agent.does<KillDescendants>());
+}

@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Another node coordinates: its coordinator has the record of the one before, and an epoch of its own.
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <optional>
+#include <string>
+#include <variant>
+
+#include "rendezvous/coordinator/coordinator_core.hpp"
+#include "tests/rendezvous/coordinator/small_job.hpp"
+
+using namespace ddp::rendezvous;
+using std::chrono::seconds;
+
+namespace {
+
+// An elastic or a fixed job of nodes a and b, which a has coordinated with epoch 99 until `b_takes_over`.
+struct MovingJob : SmallJob {
+  explicit MovingJob(int max_restarts, int min_nodes = 1) : SmallJob(max_restarts, "10.0.0.2") {
+    shape.min_nodes = min_nodes;
+    shape.max_nodes = std::max(2, min_nodes);
+    begin_on("a", "99", "", std::nullopt);
+  }
+
+  CoordinatorConfig config(const std::string& host, const std::string& epoch, const std::string& own_epoch) const {
+    return {.job = shape,
+            .epoch = epoch,
+            .epoch_is_number = true,
+            .node = "node-" + host,
+            .host = host,
+            .own_epoch = own_epoch,
+            .own_is_here = false,
+            .keeps_record = true,
+            .last_call = seconds(0)};
+  }
+  void begin_on(const std::string& host, const std::string& epoch, const std::string& own_epoch,
+                const std::optional<JobRecord>& left) {
+    own = host;
+    newest_epoch = epoch;
+    core = CoordinatorCore(config(host, epoch, own_epoch));
+    actions.clear();
+    step(Recovered{left, seconds(0)});
+  }
+  JobRecord record() const {
+    std::string content;
+    for (const CoordinatorAction& action : actions) {
+      if (const auto* kept = std::get_if<Record>(&action)) content = kept->content;
+    }
+    const auto read = decode_record(content);
+    REQUIRE(std::holds_alternative<JobRecord>(read));
+    return std::get<JobRecord>(read);
+  }
+  AgentState serving(const std::string& host, WorkersPhase phase, const std::string& epoch = "99") const {
+    AgentState state = on(host, phase);
+    state.epoch = epoch;
+    state.instance = "node-a.99";
+    return state;
+  }
+  // The agent of the coordinator's node reports without an address.
+  void hear(AgentId link, const AgentState& state) {
+    step(AgentReported{link, state, state.host == own ? "" : "10.0.0." + state.host, "10.0.0.9"});
+  }
+  void run_round() {
+    hear(2, on("b"));
+    hear(1, on("a"));
+    step(StoreOpened{core.round(), "", 1});
+    hear(1, serving("a", WorkersPhase::Running));
+    hear(2, serving("b", WorkersPhase::Running));
+  }
+  void b_takes_over() {
+    const JobRecord left = record();
+    begin_on("b", "101", "99", left);
+  }
+  void pass(seconds time, AgentId heard) {
+    for (seconds done(0); done < time; done += seconds(1)) {
+      wait(seconds(1));
+      step(AgentBeat{heard});
+    }
+  }
+  bool has(const CoordinatorAction& wanted) const {
+    return std::any_of(actions.begin(), actions.end(),
+                       [&](const CoordinatorAction& action) { return action.index() == wanted.index(); });
+  }
+
+  std::string own, newest_epoch;
+};
+
+constexpr char kWhy[] = "node a, which coordinated, was lost or could not go on; node b coordinates now";
+
+}  // namespace
+
+TEST_CASE("takeover: the round ends with a reason that names both nodes, and the new coordinator's has node rank 0",
+          "[rendezvous][unit]") {
+  MovingJob job(1);
+  job.run_round();
+  REQUIRE(job.told(2).assignment.node_rank == 1);
+  job.b_takes_over();
+  job.hear(3, job.serving("b", WorkersPhase::Running));
+  const Directive stop = job.told(3);
+  CHECK(stop.kind == Directive::Kind::Stop);
+  CHECK(stop.reason == kWhy);
+  CHECK(stop.epoch == "101");
+  CHECK(stop.instance == "node-a.99");
+  job.hear(3, job.serving("b", WorkersPhase::Idle, "101"));
+  job.pass(seconds(14), 3);
+  CHECK(job.core.round() == 1);  // the workers of node a may still run
+  job.pass(seconds(2), 3);
+  CHECK(job.core.round() == 2);
+  job.step(StoreOpened{2, "", 1});
+  CHECK(job.told(3).assignment.node_rank == 0);
+  CHECK(job.told(3).assignment.restart_count == 0);  // an elastic job spends no restart for a lost node
+}
+
+TEST_CASE("takeover: the node that coordinated before is a node like any other, and gets the rank that is free",
+          "[rendezvous][unit]") {
+  MovingJob job(1);
+  job.run_round();
+  job.b_takes_over();
+  job.hear(3, job.serving("b", WorkersPhase::Idle));
+  job.hear(4, job.serving("a", WorkersPhase::Idle));
+  CHECK(job.core.round() == 2);
+  job.step(StoreOpened{2, "", 1});
+  CHECK(job.told(3).assignment.node_rank == 0);
+  CHECK(job.told(4).assignment.node_rank == 1);
+}
+
+TEST_CASE("takeover: a newcomer that coordinates displaces the one with node rank 0", "[rendezvous][unit]") {
+  MovingJob job(1, 2);
+  job.shape.min_nodes = 1;
+  job.shape.max_nodes = 3;
+  job.begin_on("a", "99", "", std::nullopt);
+  job.run_round();
+  const JobRecord left = job.record();
+  job.begin_on("c", "120", "", left);
+  job.hear(3, job.on("c"));
+  job.hear(4, job.serving("a", WorkersPhase::Idle));
+  job.hear(5, job.serving("b", WorkersPhase::Idle));
+  job.step(StoreOpened{2, "", 1});
+  CHECK(job.told(3).assignment.node_rank == 0);
+  CHECK(job.told(4).assignment.node_rank == 2);
+  CHECK(job.told(5).assignment.node_rank == 1);
+}
+
+TEST_CASE("takeover: a fixed job spends a restart and waits for a replacement", "[rendezvous][unit]") {
+  MovingJob job(1, 2);
+  job.run_round();
+  job.b_takes_over();
+  job.hear(3, job.serving("b", WorkersPhase::Idle));
+  job.pass(seconds(16), 3);
+  CHECK(job.core.phase() == CoordinatorCore::Phase::Gathering);
+  CHECK(job.core.restarts() == 1);
+  job.hear(6, job.on("c"));
+  CHECK(job.core.round() == 2);
+}
+
+TEST_CASE("takeover: the restart budget goes on as it was", "[rendezvous][unit]") {
+  MovingJob job(1, 2);
+  job.run_round();
+  AgentState failed = job.serving("b", WorkersPhase::Idle);
+  failed.failures = {{.rank = 1, .local_rank = 0, .host = "b", .pid = 7, .status = {.code = 3}}};
+  job.hear(2, failed);
+  job.hear(1, job.serving("a", WorkersPhase::Idle));
+  job.step(StoreOpened{2, "", 1});
+  REQUIRE(job.core.restarts() == 1);
+  job.b_takes_over();
+  job.hear(3, job.serving("b", WorkersPhase::Idle));
+  job.hear(4, job.serving("a", WorkersPhase::Idle));
+  CHECK(job.core.over());  // none is left for the round that the takeover ends
+  CHECK(job.told(4).exit_code == kStartAgain);
+  CHECK(job.told(4).reason == kWhy);
+}
+
+TEST_CASE("takeover: a round whose workers have all succeeded is not repeated", "[rendezvous][unit]") {
+  MovingJob job(1);
+  job.run_round();
+  job.b_takes_over();
+  AgentState done = job.serving("b", WorkersPhase::Idle);
+  done.succeeded = true;
+  job.hear(3, done);
+  done = job.serving("a", WorkersPhase::Idle);
+  done.succeeded = true;
+  job.hear(4, done);
+  CHECK(job.told(4).kind == Directive::Kind::Exit);
+  CHECK(job.told(4).exit_code == 0);
+}
+
+TEST_CASE("takeover: where the job waits for nodes it goes on waiting", "[rendezvous][unit]") {
+  MovingJob job(1, 2);
+  job.hear(1, job.on("a"));
+  job.b_takes_over();
+  CHECK(job.core.phase() == CoordinatorCore::Phase::Gathering);
+  job.hear(3, job.on("b"));
+  job.hear(4, job.serving("a", WorkersPhase::Idle));
+  CHECK(job.core.round() == 1);
+  job.step(StoreOpened{1, "", 1});
+  CHECK(job.told(3).assignment.node_rank == 0);
+}
+
+TEST_CASE("takeover: on the same node nothing is stopped, and what is sent again has the new epoch",
+          "[rendezvous][unit]") {
+  MovingJob job(1);
+  job.run_round();
+  const JobRecord left = job.record();
+  job.begin_on("a", "101", "99", left);
+  job.hear(3, job.serving("a", WorkersPhase::Running));
+  job.hear(4, job.serving("b", WorkersPhase::Running));
+  CHECK(job.core.phase() == CoordinatorCore::Phase::Running);
+  CHECK(job.told(4).kind == Directive::Kind::Run);
+  CHECK(job.told(4).epoch == "101");
+}
+
+TEST_CASE("takeover: an agent of another job with this id is refused with a reason, never merged",
+          "[rendezvous][unit]") {
+  MovingJob job(1);
+  job.run_round();
+  AgentState other = job.on("c");
+  other.epoch = "50";
+  other.instance = "node-x.50";
+  job.hear(7, other);
+  CHECK(job.told(7).kind == Directive::Kind::Exit);
+  CHECK(job.told(7).exit_code == kStartAgain);
+  CHECK(job.told(7).reason == "the job that this node was part of is over, and another one has its --rdzv-id");
+}
+
+TEST_CASE("takeover: an agent that has obeyed a newer coordinator gets nothing, and its link is closed",
+          "[rendezvous][unit]") {
+  MovingJob job(1);
+  job.run_round();
+  job.actions.clear();
+  job.hear(8, job.serving("b", WorkersPhase::Running, "101"));
+  CHECK(job.told(8).epoch.empty());
+  CHECK(job.has(CloseLink{}));
+}
+
+TEST_CASE("takeover: a node that was part of a job that is over tells the others how it ended", "[rendezvous][unit]") {
+  MovingJob job(0);
+  job.run_round();
+  for (const std::string host : {"a", "b"}) {
+    AgentState done = job.serving(host, WorkersPhase::Idle);
+    done.succeeded = true;
+    job.hear(host == "a" ? 1 : 2, done);
+  }
+  REQUIRE(job.core.over());
+  job.b_takes_over();
+  job.hear(3, job.serving("b", WorkersPhase::Idle));
+  CHECK(job.told(3).kind == Directive::Kind::Wait);  // its own agent is the last
+  job.hear(4, job.serving("a", WorkersPhase::Idle));
+  CHECK(job.told(4).exit_code == 0);
+  CHECK(job.told(4).kind == Directive::Kind::Exit);
+  AgentState gone = job.serving("a", WorkersPhase::Idle);
+  gone.left = true;
+  job.hear(4, gone);
+  CHECK(job.told(3).kind == Directive::Kind::Exit);
+  gone = job.serving("b", WorkersPhase::Idle);
+  gone.left = true;
+  job.hear(3, gone);
+  CHECK(job.has(JobDone{}));
+}
+
+TEST_CASE("takeover: for a node that was no part of a job that is over the next one begins", "[rendezvous][unit]") {
+  MovingJob job(0);
+  job.run_round();
+  for (const std::string host : {"a", "b"}) {
+    AgentState done = job.serving(host, WorkersPhase::Idle);
+    done.succeeded = true;
+    job.hear(host == "a" ? 1 : 2, done);
+  }
+  const JobRecord left = job.record();
+  job.begin_on("c", "200", "", left);
+  CHECK(job.core.phase() == CoordinatorCore::Phase::Gathering);
+  job.hear(3, job.serving("b", WorkersPhase::Idle));
+  CHECK(job.told(3).kind == Directive::Kind::Exit);
+  CHECK(job.told(3).exit_code == 0);
+  CHECK(job.told(3).reason == "the job that this node was part of is over: all workers exited with code 0");
+  job.hear(4, job.on("c"));
+  CHECK(job.told(4).kind == Directive::Kind::Wait);
+  CHECK(job.told(4).instance == "node-c.200");
+  REQUIRE(job.record().before);
+}
+
+TEST_CASE("takeover: without a record the job is over for a node that was part of it, and begins for another one",
+          "[rendezvous][unit]") {
+  MovingJob job(1);
+  job.begin_on("b", "101", "99", std::nullopt);
+  CHECK(job.core.over());
+  job.hear(3, job.on("c"));
+  CHECK(job.told(3).exit_code == kStartAgain);
+  CHECK(job.told(3).reason == "the record of the job that this node was part of is gone, so nobody knows how to go on");
+  job.begin_on("c", "102", "", std::nullopt);
+  CHECK_FALSE(job.core.over());
+}
+
+TEST_CASE("takeover: a node whose link broke has as long as a silent one", "[rendezvous][unit]") {
+  MovingJob job(1);
+  job.run_round();
+  CHECK(job.told(2).back_within == seconds(15));
+  job.step(AgentGone{2, "reset"});
+  job.pass(seconds(14), 1);
+  CHECK(job.core.phase() == CoordinatorCore::Phase::Running);
+  job.pass(seconds(2), 1);
+  CHECK(job.core.phase() == CoordinatorCore::Phase::Stopping);
+}
