@@ -71,8 +71,8 @@ typedef struct ddp_cuda_scaler_state {
   double growth_factor;    /**< above 1; 2 */
   double backoff_factor;   /**< below 1; 0.5 */
   float scale;             /**< current scale; 65536 */
-  float min_scale;         /**< its lower limit; 0 */
-  float max_scale;         /**< its upper limit; infinity */
+  float min_scale;         /**< lower limit of the scale; 0 */
+  float max_scale;         /**< upper limit of the scale; infinity */
   float found_inf;         /**< 1: an overflow was found since the last update; 0 */
   int32_t growth_interval; /**< number of updates without overflow after which the scale grows; 2000 */
   int32_t growth_tracker;  /**< updates without overflow since the scale last changed; 0 */
