@@ -426,7 +426,8 @@ void CoordinatorCore::lose(const Node& lost, TimePoint noticed, const std::strin
   if (!lost.cut) close_link(lost.link);
   // A node whose workers have all succeeded is not needed any more, unless the round has to be repeated.
   const bool is_needed = lost.seat >= 0 && !roster_.has_succeeded(lost) && !lost.leaving;
-  is_news_ = is_news_ || lost.seat >= 0;  // mutant: loss_recorded
+  // Once the job is over each node leaves: that is not worth a record of all others each time.
+  is_news_ = is_news_ || (lost.seat >= 0 && !over());  // mutant: loss_recorded
   const bool ends_round = is_needed && (job_.phase == Phase::Opening || job_.phase == Phase::Running);
   const std::vector<int> ranks = ends_round ? ranks_of(lost) : std::vector<int>();
   const std::string name = describe(lost);
