@@ -2,7 +2,6 @@
 #include "launcher/coordination/parts.hpp"
 
 #include <fcntl.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -13,7 +12,6 @@
 #include <chrono>
 #include <csignal>
 #include <cstring>
-#include <new>
 #include <sstream>
 #include <string_view>
 #include <utility>
@@ -109,13 +107,7 @@ Parts::Parts(const LaunchConfig& config)
       own_(make_pair()),
       lines_(make_pair()),
       siblings_({{"ddp-coordinator", [this](const Siblings::Life& life) { return run_coordinator(life); }},
-                 {"ddp-store", [this](const Siblings::Life& life) { return run_store(life); }}}) {
-  void* const memory = mmap(nullptr, sizeof *clients_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  if (memory == MAP_FAILED) fail("cannot make shared memory");
-  clients_ = new (memory) std::atomic<int>(0);
-}
-
-Parts::~Parts() { munmap(clients_, sizeof *clients_); }
+                 {"ddp-store", [this](const Siblings::Life& life) { return run_store(life); }}}) {}
 
 void Parts::clear() {
   if (config_.etcd) return hand_over();
@@ -255,7 +247,7 @@ int Parts::run_store(const Siblings::Life& life) {
                                               .hosts_workers_store = config_.workers_share_store};
   options.server =
       rendezvous::server_options(config_.any_user, [this](const std::string& line) { tell(kWarning + line); });
-  options.server.clients = clients_;
+  options.server.clients = clients_.get();
   siblings_.say_up();
   rendezvous::serve_stores({.channel = links_.left.get(),
                             .front = listeners(),

@@ -22,6 +22,7 @@
 #include "launcher/config/launch_config.hpp"
 #include "launcher/coordination/candidate.hpp"
 #include "launcher/coordination/standing.hpp"
+#include "launcher/process/shared_page.hpp"
 #include "launcher/process/siblings.hpp"
 #include "rendezvous/coordinator/coordinator.hpp"
 #include "rendezvous/journal/journal.hpp"
@@ -35,7 +36,6 @@ class Parts {
  public:
   // Call it before the agent is forked.
   explicit Parts(const LaunchConfig& config);
-  ~Parts();
   Parts(const Parts&) = delete;
   Parts& operator=(const Parts&) = delete;
 
@@ -93,11 +93,11 @@ class Parts {
   void tell(const std::string& line) const;
 
   const LaunchConfig& config_;
-  const std::string id_;                 // names the journal's file, and this node among those that may coordinate
-  Pair links_;                           // left: the store; right: the coordinator
-  Pair own_;                             // left: the agent; right: the coordinator
-  Pair lines_;                           // left: both; right: the agent
-  std::atomic<int>* clients_ = nullptr;  // connections of the store, in shared memory
+  const std::string id_;                  // names the journal's file, and this node among those that may coordinate
+  Pair links_;                            // left: the store; right: the coordinator
+  Pair own_;                              // left: the agent; right: the coordinator
+  Pair lines_;                            // left: both; right: the agent
+  SharedPage<std::atomic<int>> clients_;  // connections of the store
   Standing standing_;
   Siblings siblings_;
 };

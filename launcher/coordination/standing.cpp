@@ -1,14 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "launcher/coordination/standing.hpp"
 
-#include <sys/mman.h>
-
 #include <atomic>
-#include <cerrno>
-#include <cstring>
-#include <new>
 
-#include "rendezvous/base/error.hpp"
 #include "rendezvous/base/text.hpp"
 
 namespace ddp::launcher {
@@ -19,16 +13,8 @@ struct Standing::Page {
   std::atomic<std::int64_t> obeyed{0};
 };
 
-Standing::Standing() {
-  void* const memory = mmap(nullptr, sizeof(Page), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  if (memory == MAP_FAILED) {
-    throw rendezvous::Error(rendezvous::ErrorCode::System,
-                            std::string("cannot make shared memory: ") + strerror(errno));
-  }
-  page_ = new (memory) Page;
-}
-
-Standing::~Standing() { munmap(page_, sizeof(Page)); }
+Standing::Standing() = default;
+Standing::~Standing() = default;
 
 void Standing::hold(const Inheritance& held) {
   page_->holds = false;

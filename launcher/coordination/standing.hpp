@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "launcher/process/shared_page.hpp"
 #include "rendezvous/etcd/lease_core.hpp"
 
 namespace ddp::launcher {
@@ -32,7 +33,7 @@ class Standing {
 
  private:
   struct Page;
-  Page* page_ = nullptr;
+  SharedPage<Page> page_;
 };
 
 }  // namespace ddp::launcher

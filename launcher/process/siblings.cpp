@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "launcher/process/siblings.hpp"
 
-#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -27,6 +26,7 @@ namespace {
 
 constexpr std::size_t kMostKinds = 4;
 constexpr std::size_t kMaxWhyBytes = 1000;
+constexpr char kCannotShare[] = "cannot make what the keeper and its processes share";
 constexpr std::chrono::milliseconds kBetweenForks{100};  // so that after kTries of them half a second has passed
 constexpr std::chrono::milliseconds kBetweenLooks{5};
 
@@ -45,20 +45,17 @@ struct Siblings::Page {
   } slots[kMostKinds];
 };
 
-Siblings::Siblings(std::vector<Kind> kinds) {
+Siblings::Siblings(std::vector<Kind> kinds) : page_(kCannotShare) {
   for (Kind& kind : kinds) processes_.push_back({.kind = std::move(kind)});
   int ends[2];
-  void* const memory = mmap(nullptr, sizeof(Page), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  if (memory == MAP_FAILED || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) {
-    throw rendezvous::Error(rendezvous::ErrorCode::System,
-                            std::string("cannot make what the keeper and its processes share: ") + strerror(errno));
+  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) {
+    throw rendezvous::Error(rendezvous::ErrorCode::System, std::string(kCannotShare) + ": " + strerror(errno));
   }
-  page_ = static_cast<Page*>(memory);
   asking_ = rendezvous::Descriptor(ends[0]);
   asked_ = rendezvous::Descriptor(ends[1]);
 }
 
-Siblings::~Siblings() { munmap(page_, sizeof(Page)); }
+Siblings::~Siblings() = default;
 
 bool Siblings::ask(const std::string& text, const std::vector<int>& descriptors) const {
   return rendezvous::send_with_descriptors(asking_.get(), text, descriptors);

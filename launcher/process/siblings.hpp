@@ -18,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "launcher/process/shared_page.hpp"
 #include "rendezvous/base/descriptor.hpp"
 
 namespace ddp::launcher {
@@ -84,7 +85,7 @@ class Siblings {
 
   std::vector<Process> processes_;
   rendezvous::Descriptor asking_, asked_;
-  Page* page_ = nullptr;
+  SharedPage<Page> page_;
   bool was_asked_ = false;
   bool has_given_up_ = false;
   std::string text_;
