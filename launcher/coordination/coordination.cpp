@@ -163,8 +163,7 @@ bool Coordination::coordinate_in_file() {
   if (!parts_) coordinate(0);
   MeetingFile::Entry entry{.job = config_.job.id, .epoch = epoch_, .addresses = {}, .port = listeners_.port};
   if (coordinator_) entry.port = coordinator_->port();
-  entry.addresses = config_.local_addr.empty() ? rendezvous::own_addresses() : std::vector{config_.local_addr};
-  if (entry.addresses.empty()) entry.addresses = {"127.0.0.1"};
+  entry.addresses = rendezvous::offered_addresses(config_.local_addr);
   const bool is_ours = file_->claim(entry);
   if (is_ours && parts_) start_parts();
   if (!is_ours) coordinator_.reset();
@@ -273,8 +272,7 @@ std::unique_ptr<rendezvous::LinkClient> Coordination::link(rendezvous::asio::io_
 std::string Coordination::master_addr(const std::string& coordinator_address) const {
   if (!coordinator_address.empty()) return coordinator_address;
   if (!addresses_.empty() && addresses_.front() != "0.0.0.0") return addresses_.front();
-  const std::vector<std::string> own = rendezvous::own_addresses();
-  return own.empty() ? "127.0.0.1" : own.front();
+  return rendezvous::offered_addresses("").front();
 }
 
 std::string Coordination::taken_by() const { return coordinates() || port_owner_.empty() ? "" : "; " + port_owner_; }

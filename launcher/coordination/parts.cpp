@@ -327,8 +327,7 @@ int Parts::run_coordinator(const Siblings::Life& life) {
 
 std::unique_ptr<Candidate> Parts::make_candidate(std::function<void()> stand_by) {
   HolderNote note{.node = id_, .host = rendezvous::host_name(), .addresses = {}, .port = listeners().port};
-  note.addresses = config_.local_addr.empty() ? rendezvous::own_addresses() : std::vector{config_.local_addr};
-  if (note.addresses.empty()) note.addresses = {"127.0.0.1"};
+  note.addresses = rendezvous::offered_addresses(config_.local_addr);
   if (note.addresses.size() > kMostNoteAddresses) note.addresses.resize(kMostNoteAddresses);
   return std::make_unique<Candidate>(
       config_, standing_, std::move(note),

@@ -94,6 +94,13 @@ std::vector<std::string> own_addresses() {
   return addresses;
 }
 
+std::vector<std::string> offered_addresses(const std::string& local_address) {
+  if (!local_address.empty()) return {local_address};
+  std::vector<std::string> own = own_addresses();
+  if (own.empty()) own = {"127.0.0.1"};
+  return own;
+}
+
 std::string address_towards(const std::string& numeric) {
   addrinfo hints{};
   hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;

@@ -9,6 +9,9 @@ namespace ddp::rendezvous {
 
 // Returns the numeric addresses of all interfaces that are up, without loopback and link-local IPv6 ones.
 std::vector<std::string> own_addresses();
+// Returns the addresses at which this machine tells others to find it: `local_address` if it is not empty, else
+// own_addresses(), or loopback if there are none.
+std::vector<std::string> offered_addresses(const std::string& local_address);
 
 // Returns the address of this machine from which it would reach `numeric`; nothing is sent. Empty if there is no route.
 std::string address_towards(const std::string& numeric);
