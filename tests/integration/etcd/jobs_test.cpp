@@ -39,15 +39,6 @@ std::vector<pid_t> workers_of(NodesJob& job, const std::vector<int>& hosts) {
   return workers;
 }
 
-void finish(NodesJob& job, const std::vector<int>& hosts) {
-  for (const int host : hosts) job.on(host).signal(SIGUSR1);
-  for (const int host : hosts) {
-    const Result result = job.on(host).wait();
-    CAPTURE(host, result.out, result.err);
-    CHECK(result.code == 0);
-  }
-}
-
 int milliseconds_since(Clock::time_point begin) {
   return static_cast<int>(std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - begin).count());
 }
@@ -101,12 +92,12 @@ TEST_CASE("etcd job: neither a coordinator, an etcd member nor the node that coo
   CHECK(cut_off.code == 75);
   hosts.plug(first);
 
-  finish(job, rest);
+  succeed(job, rest);
   // The job's id can be used at once, and nothing of it is found.
   CHECK(etcd("ctl get", {"--prefix", "/ddprun/"}).empty());
   for (const int host : all) job.start(host);
   for (const int host : all) job.on(host).wait_for("ready");
-  finish(job, all);
+  succeed(job, all);
   CHECK(etcd("ctl get", {"--prefix", "/ddprun/"}).empty());
   for (const int host : all) CHECK(hosts.processes(host).empty());
 }

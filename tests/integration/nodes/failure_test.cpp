@@ -38,15 +38,6 @@ std::string from(const std::string& err, const std::string& text) {
   return at == std::string::npos ? "" : err.substr(at);
 }
 
-void succeed(NodesJob& job, const std::vector<int>& on_hosts) {
-  for (const int host : on_hosts) job.on(host).signal(SIGUSR1);
-  for (const int host : on_hosts) {
-    const Result result = job.on(host).wait();
-    CAPTURE(host, result.out, result.err);
-    CHECK(result.code == 0);
-  }
-}
-
 }  // namespace
 
 // ---- Workers fail ----

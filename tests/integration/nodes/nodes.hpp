@@ -2,6 +2,8 @@
 // A job of several nodes: one ddprun on each of several hosts.
 #pragma once
 
+#include <catch2/catch.hpp>
+#include <csignal>
 #include <memory>
 #include <string>
 #include <utility>
@@ -49,5 +51,15 @@ class NodesJob {
   Words options_, verbs_;
   std::vector<std::pair<int, std::unique_ptr<Process>>> nodes_;
 };
+
+// Ends workers that wait for SIGUSR1 (`catch=USR1`, or `until=USR1`), and checks that each of these nodes ends with 0.
+inline void succeed(NodesJob& job, const std::vector<int>& hosts) {
+  for (const int host : hosts) job.on(host).signal(SIGUSR1);
+  for (const int host : hosts) {
+    const Result result = job.on(host).wait();
+    CAPTURE(host, result.out, result.err);
+    CHECK(result.code == 0);
+  }
+}
 
 }  // namespace ddp::testing

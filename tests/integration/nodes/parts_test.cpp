@@ -63,15 +63,6 @@ void start_all(NodesJob& job, int nodes, const char* line = "ready") {
   for (int host = 0; host < nodes; ++host) job.on(host).wait_for(line);
 }
 
-void finish(NodesJob& job, int nodes) {
-  for (int host = 0; host < nodes; ++host) job.on(host).signal(SIGUSR1);
-  for (int host = 0; host < nodes; ++host) {
-    const Result result = job.on(host).wait();
-    CAPTURE(host, result.out, result.err);
-    CHECK(result.code == 0);
-  }
-}
-
 }  // namespace
 
 TEST_CASE("parts: a coordinator that is killed ten times in a row touches no worker, and spends no restart",
@@ -136,7 +127,7 @@ TEST_CASE("parts: an agent that is killed costs its workers and a round, also th
     CHECK(count(job.on(1 - killed).err(), "left the job: its agent was killed") >= 1);
   }
   CHECK(count(job.on(0).out(), "restart 2, ") == 1);
-  finish(job, 2);
+  succeed(job, {0, 1});
   CHECK(hosts.all_gone());
 }
 
@@ -157,7 +148,7 @@ TEST_CASE("parts: a killed store restarts a round whose workers use it, and no o
     } else {
       job.on(0).wait_for("no worker had a connection to it, so the job goes on with an empty one");
     }
-    finish(job, 2);
+    succeed(job, {0, 1});
     CHECK(count(job.on(1).out(), "ready") == (use_it ? 2 : 1));
   }
   CHECK(hosts.all_gone());

@@ -7,30 +7,26 @@
 #include <utility>
 
 #include "launcher/agent/agent_core.hpp"
+#include "tests/launcher/agent/stepped_agent.hpp"
 
 using namespace ddp::launcher;
 using ddp::rendezvous::Directive;
-using ddp::rendezvous::TimePoint;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 namespace {
 
 // An agent that runs round 1 of a job whose coordinator has epoch 99.
-struct Agent {
-  AgentCore core{
-      {.job = {.id = "j", .max_nodes = 2}, .incarnation = "i", .host = "a", .workers = 2, .coordinator = "etcd"}};
-  TimePoint now = TimePoint() + seconds(1000);
-  std::vector<AgentAction> actions;  // what the newest step, or wait(), returned
-
-  Agent() {
+struct Agent final : SteppedAgent {
+  Agent()
+      : SteppedAgent({.job = {.id = "j", .max_nodes = 2},
+                      .incarnation = "i",
+                      .host = "a",
+                      .workers = 2,
+                      .coordinator = "etcd"}) {
     step(LinkUp{});
     tell(Directive::Kind::Run, 1, "99");
     step(WorkersStarted{{100, 101}});
-  }
-  void step(const AgentEvent& event) {
-    actions.clear();
-    core.step(now, event, actions);
   }
   void tell(Directive::Kind kind, int round, const std::string& epoch, const std::string& instance = "job.99",
             int exit_code = 0) {
@@ -45,21 +41,6 @@ struct Agent {
     if (kind == Directive::Kind::Stop) directive.stop_signal = SIGTERM;
     directive.assignment = {.node_count = 2, .world_size = 4, .role_world_size = 4};
     step(DirectiveArrived{directive, {}});
-  }
-  void wait(milliseconds time) {
-    std::vector<AgentAction> all;
-    const TimePoint until = now + time;
-    while (core.wake_at() && *core.wake_at() <= until) {
-      now = std::max(now, *core.wake_at());
-      step(Tick{});
-      all.insert(all.end(), actions.begin(), actions.end());
-    }
-    now = until;
-    actions = std::move(all);
-  }
-  template <typename Action>
-  bool does() const {
-    return std::any_of(actions.begin(), actions.end(), [](const auto& a) { return std::holds_alternative<Action>(a); });
   }
 };
 
@@ -82,7 +63,7 @@ TEST_CASE("fence: what an older coordinator says does not keep the workers alive
   agent.tell(Directive::Kind::Wait, 1, "100");
   bool was_killed = false;
   for (int second = 0; second < 11; ++second) {
-    agent.wait(seconds(1));
+    agent.wait(seconds(1), false);
     was_killed = was_killed || agent.does<KillDescendants>();
     agent.tell(Directive::Kind::Wait, 1, "99");
   }
@@ -128,8 +109,8 @@ TEST_CASE("agent: where the journal is elsewhere a broken link leaves the worker
           "[launcher][unit]") {
   Agent agent;
   agent.step(LinkDown{"reset"});
-  agent.wait(seconds(9));
+  agent.wait(seconds(9), false);
   CHECK_FALSE(agent.does<KillDescendants>());
-  agent.wait(seconds(2));
+  agent.wait(seconds(2), false);
   CHECK(agent.does<KillDescendants>());
 }

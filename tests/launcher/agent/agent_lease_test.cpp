@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "launcher/agent/agent_core.hpp"
+#include "tests/launcher/agent/stepped_agent.hpp"
 
 using namespace ddp::launcher;
 using ddp::rendezvous::Directive;
@@ -15,7 +16,7 @@ using std::chrono::seconds;
 namespace {
 
 // An agent that runs round 1 of a job of several nodes. It counts as lost after 15 s of silence: its lease is 10 s.
-struct Agent {
+struct Agent final : SteppedAgent {
   static AgentConfig config() {
     return {.job = {.id = "j", .max_nodes = 2},
             .incarnation = "i",
@@ -24,20 +25,15 @@ struct Agent {
             .coordinator = "10.0.0.1:29500"};
   }
 
-  AgentCore core;
-  TimePoint now{};
-  std::vector<AgentAction> actions;  // what the newest step, or wait(), returned
   std::optional<TimePoint> deadman;  // as it is set
 
-  explicit Agent(AgentConfig of = config()) : core(std::move(of)) {
-    now += seconds(1000);
+  explicit Agent(AgentConfig of = config()) : SteppedAgent(std::move(of)) {
     step(LinkUp{});
     tell(Directive::Kind::Run, 1);
     step(WorkersStarted{{100, 101}});
   }
-  void step(const AgentEvent& event) {
-    actions.clear();
-    core.step(now, event, actions);
+  void step(const AgentEvent& event) override {
+    SteppedAgent::step(event);
     for (const AgentAction& action : actions) {
       if (const auto* set = std::get_if<SetDeadman>(&action)) deadman = set->at;
     }
@@ -46,23 +42,6 @@ struct Agent {
     Directive directive{.kind = kind, .epoch = "e", .lost_after = seconds(15), .round = round, .stop_signal = SIGTERM};
     directive.assignment = {.node_count = 2, .world_size = 4, .role_world_size = 4};
     step(DirectiveArrived{directive, std::move(exiting)});
-  }
-  // Lets time pass with every Tick that the core asks for, and with answers to its heartbeats if `answered`.
-  void wait(milliseconds time, bool answered) {
-    std::vector<AgentAction> all;
-    const TimePoint until = now + time;
-    while (core.wake_at() && *core.wake_at() <= until) {
-      now = std::max(now, *core.wake_at());
-      step(Tick{});
-      all.insert(all.end(), actions.begin(), actions.end());
-      if (answered && does<SendHeartbeat>()) step(BeatArrived{});
-    }
-    now = until;
-    actions = std::move(all);
-  }
-  template <typename Action>
-  bool does() const {
-    return std::any_of(actions.begin(), actions.end(), [](const auto& a) { return std::holds_alternative<Action>(a); });
   }
 };
 

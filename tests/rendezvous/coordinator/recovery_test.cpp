@@ -21,16 +21,6 @@ CoordinatorConfig apart(const JobShape& shape) {
 struct MortalJob : SmallJob {
   explicit MortalJob(int max_restarts) : SmallJob(max_restarts, "10.0.0.2") { core = CoordinatorCore(apart(shape)); }
 
-  // Returns what the newest record says.
-  JobRecord record() const {
-    std::string content;
-    for (const CoordinatorAction& action : actions) {
-      if (const auto* kept = std::get_if<Record>(&action)) content = kept->content;
-    }
-    const auto read = decode_record(content);
-    REQUIRE(std::holds_alternative<JobRecord>(read));
-    return std::get<JobRecord>(read);
-  }
   void die_and_recover() {
     const JobRecord left = record();
     core = CoordinatorCore(apart(shape));

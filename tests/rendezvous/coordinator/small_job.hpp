@@ -2,6 +2,7 @@
 // A coordinator's core in an elastic job of one to three nodes. It is on node a, whose link is 1; node b has link 2.
 #pragma once
 
+#include <catch2/catch.hpp>
 #include <chrono>
 #include <string>
 #include <utility>
@@ -53,6 +54,16 @@ struct SmallJob {
       if (sent && sent->agent == link) newest = sent->directive;
     }
     return newest;
+  }
+  // Returns what the newest record says.
+  JobRecord record() const {
+    std::string content;
+    for (const CoordinatorAction& action : actions) {
+      if (const auto* kept = std::get_if<Record>(&action)) content = kept->content;
+    }
+    const auto read = decode_record(content);
+    REQUIRE(std::holds_alternative<JobRecord>(read));
+    return std::get<JobRecord>(read);
   }
   // Nodes a and b run a round.
   void start() {

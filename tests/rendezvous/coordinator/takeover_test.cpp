@@ -41,15 +41,6 @@ struct MovingJob : SmallJob {
     actions.clear();
     step(Recovered{left, seconds(0)});
   }
-  JobRecord record() const {
-    std::string content;
-    for (const CoordinatorAction& action : actions) {
-      if (const auto* kept = std::get_if<Record>(&action)) content = kept->content;
-    }
-    const auto read = decode_record(content);
-    REQUIRE(std::holds_alternative<JobRecord>(read));
-    return std::get<JobRecord>(read);
-  }
   AgentState serving(const std::string& host, WorkersPhase phase, const std::string& epoch = "99") const {
     AgentState state = on(host, phase);
     state.epoch = epoch;
@@ -66,6 +57,14 @@ struct MovingJob : SmallJob {
     step(StoreOpened{core.round(), "", 1});
     hear(1, serving("a", WorkersPhase::Running));
     hear(2, serving("b", WorkersPhase::Running));
+  }
+  // All workers of the round exit with code 0.
+  void succeed() {
+    for (const std::string host : {"a", "b"}) {
+      AgentState done = serving(host, WorkersPhase::Idle);
+      done.succeeded = true;
+      hear(host == "a" ? 1 : 2, done);
+    }
   }
   void b_takes_over() {
     const JobRecord left = record();
@@ -235,11 +234,7 @@ TEST_CASE("takeover: an agent that has obeyed a newer coordinator gets nothing, 
 TEST_CASE("takeover: a node that was part of a job that is over tells the others how it ended", "[rendezvous][unit]") {
   MovingJob job(0);
   job.run_round();
-  for (const std::string host : {"a", "b"}) {
-    AgentState done = job.serving(host, WorkersPhase::Idle);
-    done.succeeded = true;
-    job.hear(host == "a" ? 1 : 2, done);
-  }
+  job.succeed();
   REQUIRE(job.core.over());
   job.b_takes_over();
   job.hear(3, job.serving("b", WorkersPhase::Idle));
@@ -260,11 +255,7 @@ TEST_CASE("takeover: a node that was part of a job that is over tells the others
 TEST_CASE("takeover: for a node that was no part of a job that is over the next one begins", "[rendezvous][unit]") {
   MovingJob job(0);
   job.run_round();
-  for (const std::string host : {"a", "b"}) {
-    AgentState done = job.serving(host, WorkersPhase::Idle);
-    done.succeeded = true;
-    job.hear(host == "a" ? 1 : 2, done);
-  }
+  job.succeed();
   const JobRecord left = job.record();
   job.begin_on("c", "200", "", left);
   CHECK(job.core.phase() == CoordinatorCore::Phase::Gathering);
