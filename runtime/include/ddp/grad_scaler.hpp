@@ -157,8 +157,8 @@ class GradScaler {
   }
 
  protected:
-  /// Calls divide(), which returns whether all gradients are finite on every rank, as unscale() does for the gradients
-  /// of that address.
+  /// Unscales the gradients at an address, as unscale() does. divide() divides them, and returns whether all of them
+  /// are finite on every rank.
   template <typename Divide>
   void unscale_by(const void* gradients, Divide&& divide) {
     const Stage stage = stage_of(gradients);
@@ -167,7 +167,8 @@ class GradScaler {
     const bool are_finite = divide();
     turns_[gradients] = {Stage::Unscaled, options_.enabled && !are_finite};
   }
-  /// Calls unscale() if necessary and take_step() if it may, as step() does for the gradients of that address.
+  /// Steps with the gradients at an address, as step() does: calls unscale() if it was not called, and take_step()
+  /// unless a gradient was not finite.
   template <typename Unscale, typename Step>
   bool step_by(const void* gradients, Unscale&& unscale, Step&& take_step) {
     if (stage_of(gradients) == Stage::Stepped) fail("step() was called twice for the same gradients: call update()");

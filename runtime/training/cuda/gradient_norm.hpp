@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The norm of gradients in device memory, and clipping by it. Sums are in 64 bits, in an order that depends on the list
-// of tensors only, so that ranks with the same gradients get the same bits.
+// The norm of gradients in device memory, and clipping by it. Sums are in 64 bits. Only the
+// list of tensors decides their order, so ranks with equal gradients get equal bits.
 #pragma once
 
 #include <cstddef>

@@ -211,8 +211,7 @@ TEST_CASE("etcd client: a server without the API of version 3 is refused in word
   CHECK_THAT(why.why, Contains("the API of version 2 is not enough") && Contains("--enable-grpc-gateway"));
 }
 
-TEST_CASE("etcd client: an etcd that speaks TLS only, and one that speaks none, are told apart",
-          "[etcd][integration]") {
+TEST_CASE("etcd client: a server that has no TLS is named as such", "[etcd][integration]") {
   const EtcdCluster etcd = EtcdCluster::shared();
   EtcdLoop loop;
   EtcdSettings settings = etcd.settings();

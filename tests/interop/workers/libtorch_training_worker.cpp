@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What training puts around DistributedDataParallel, on libtorch. libtorch_training_reference.py is
-// the same program in Python, with PyTorch's own classes.
+// What training puts around DistributedDataParallel, on libtorch. libtorch_training_reference.py
+// does the same in Python, with PyTorch's own classes.
 //
 //   libtorch_training_worker FOLDER SCENARIO...    prints "SCENARIO RANK STEP LOSS" after each step of each scenario
 //

@@ -52,8 +52,8 @@ inline DType dtype_of(at::ScalarType type) {
   }
 }
 
-/// Returns libtorch's type for a DType. Throws Error with Status::InvalidArgument for an unsigned type
-/// of more than 8 bits, which libtorch does not compute with.
+/// Returns libtorch's type for a DType. libtorch does not compute with unsigned types of more than 8
+/// bits: for these it throws Error with Status::InvalidArgument.
 inline at::ScalarType scalar_type_of(DType dtype) {
   for (const at::ScalarType type :
        {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16, at::kChar, at::kShort, at::kInt, at::kLong, at::kByte}) {
