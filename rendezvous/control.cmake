@@ -6,6 +6,7 @@ add_library(ddprun_control STATIC
   coordinator/job_record.cpp
   coordinator/looks.cpp
   coordinator/record_gate.cpp
+  coordinator/recovery.cpp
   coordinator/roster.cpp
   coordinator/seat_order.cpp
   coordinator/store_channel.cpp

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Decides for the whole job: which nodes are in a round and with which ranks, whether to restart or give up, how the
 // job ends. One per job. A value: (now, event) in, actions out; no socket, thread, clock or log inside. Its driver is
-// coordinator.hpp; its roster (roster.hpp) knows which nodes there are.
+// coordinator.hpp; its roster (roster.hpp) knows which nodes there are. What it keeps in the journal, and how it goes on
+// from there, is in recovery.cpp.
 //
 //     Gathering ──enough nodes──▶ Opening ──StoreOpened──▶ Running ──all succeeded──▶ Over
 //         ▲                          └──────────┬─────────────┘
@@ -71,6 +72,9 @@ inline constexpr std::chrono::seconds kBetweenWaitingMessages{5};
 // A loss explains the round's failures if it is noticed no later than this after the first of them: a node that dies
 // brings down workers of other nodes, and their reports may come before its link is seen to break.
 inline constexpr std::chrono::seconds kCauseWindow{1};
+
+// Interval between searches for nodes that have been silent for too long.
+inline constexpr std::chrono::milliseconds kBetweenSilenceChecks{500};
 
 // Time for an agent to report over a new link, and to leave when it was refused; after it the link is closed.
 inline constexpr std::chrono::seconds kFirstReportWithin{5};

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What the coordinator's core keeps for another life of itself, and how that one begins with it, on this node or on
+// another one. The rest of the core is in coordinator_core.cpp; the record's bytes are in job_record.hpp.
+// "mutant: NAME" is explained there.
+#include <chrono>
+#include <csignal>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "rendezvous/coordinator/coordinator_core.hpp"
+#include "rendezvous/link/failures.hpp"
+
+namespace ddp::rendezvous {
+
+namespace {
+
+using std::chrono::milliseconds;
+
+}  // namespace
+
+JobRecord CoordinatorCore::record() const {
+  const auto age = [this](TimePoint time) { return std::chrono::duration_cast<milliseconds>(now_ - time); };
+  JobRecord record;
+  record.phase = static_cast<int>(job_.phase);
+  record.round = job_.round;
+  record.restarts = job_.restarts;
+  record.cause = job_.cause;
+  record.is_restart = job_.is_restart;
+  record.why_round = job_.why_round;
+  record.who_makes_room = job_.who_makes_room;
+  if (gather_until_) {
+    record.gathers_since = age(gathering_since_);
+    record.gathers_for = std::chrono::duration_cast<milliseconds>(*gather_until_ - gathering_since_);
+  }
+  if (job_.phase == Phase::Running) record.run = run_;
+  record.exit = exit_;
+  record.own = roster_.own();
+  record.stop = {static_cast<int>(stop_.trigger),
+                 stop_.reason,
+                 stop_.exit_code,
+                 stop_.at_once,
+                 stop_.signal,
+                 stop_.dead,
+                 stop_.cause};
+  for (const KnownFailure& f : failures_) record.failures.push_back({f.node, f.name, age(f.seen), f.failure});
+  for (const Loss& l : losses_) {
+    record.losses.push_back({age(l.noticed), l.text, l.stopped_itself, static_cast<int>(l.hang), l.name});
+  }
+  for (const TimePoint time : budget_.spent()) record.spent.push_back(has_window() ? age(time) : milliseconds(0));
+  record.first_causes = first_causes_;  // mutant: faults_recorded
+  record.instance = instance_;
+  record.node = config_.node;
+  record.host = config_.host;
+  record.before = before_;
+  for (const Incarnation& seat : roster_.seats()) {
+    JobRecord::Member& member = record.members.emplace_back();
+    if (seat.empty()) continue;
+    const Node& node = roster_.at(seat);
+    const AgentState& state = node.state;
+    member = {.incarnation = seat,
+              .host = state.host,
+              .address = node.address,
+              .arrived_at = node.arrived_at,
+              .endpoint_host = state.endpoint_host,
+              .coordinator_address = state.coordinator_address,
+              .role = state.role,
+              .addresses = state.addresses,
+              .node_rank = state.node_rank,
+              .wanted_rank = state.wanted_rank,
+              .slots = state.slots,
+              .base_rank = node.base_rank,
+              .base_role_rank = node.directive.assignment.base_role_rank,
+              .role_world_size = node.directive.assignment.role_world_size,
+              .can_look = state.can_look,
+              .leaving = node.leaving,
+              .heard = age(node.heard)};
+  }
+  return record;
+}
+
+// Goes on where another life of this coordinator was killed. The agents link again and report; until then their nodes
+// count as nodes whose links broke just now, and have as long as a silent node. Their workers run on meanwhile.
+void CoordinatorCore::on(const Recovered& event) {
+  // A node that was part of a job that is over helps to end it; for another one the next job begins.
+  const bool is_over = event.record && event.record->exit;
+  if (!event.record || (is_over && config_.epoch_is_number && config_.own_epoch.empty())) {
+    return begin_job(event.record);
+  }
+  const JobRecord& record = *event.record;
+  const TimePoint recorded = now_ - event.age;
+  job_ = {.phase = static_cast<Phase>(record.phase),
+          .round = record.round,
+          .restarts = record.restarts,  // mutant: restored_restarts
+          .cause = record.cause,
+          .is_restart = record.is_restart,
+          .why_round = record.why_round,
+          .who_makes_room = record.who_makes_room};
+  for (const milliseconds age : record.spent) budget_.spend(recorded - age);  // mutant: restored_budget
+  first_causes_ = record.first_causes;
+  before_ = record.before;
+  instance_ = record.instance;
+  const bool is_takeover = record.node != config_.node;
+  roster_.set_own(is_takeover ? Incarnation() : record.own);  // mutant: takeover_own
+  restore_members(record, recorded);
+  restore_round(record, recorded);
+  is_end_missed_ = is_over;                            // nodes without a seat are not in the record
+  next_silence_check_ = now_ + kBetweenSilenceChecks;  // mutant: restored_check
+  const bool runs = job_.phase == Phase::Opening || job_.phase == Phase::Running;
+  if (!is_takeover || !runs) tell_again(record);
+  if (is_takeover) take_over(record);
+}
+
+// Begins a job where nothing is to go on: there is no record, or the job that left it has ended.
+void CoordinatorCore::begin_job(const std::optional<JobRecord>& left) {
+  is_news_ = true;
+  if (left) before_ = JobRecord::Before{left->instance, *left->exit};
+  if (left || config_.own_epoch.empty()) return;
+  Directive exit = make(Directive::Kind::Exit,
+                        "the record of the job that this node was part of is gone, so nobody knows how to go on");
+  exit.exit_code = kStartAgain;
+  finish(exit);  // mutant: record_gone
+}
+
+// The coordinator of another node is gone, and with it the round's store: the round ends. Its node may live on.
+void CoordinatorCore::take_over(const JobRecord& record) {
+  is_news_ = true;
+  const std::string reason = "node " + record.host + ", which coordinated, was lost or could not go on; node " +
+                             config_.host + " coordinates now";
+  const bool runs = job_.phase == Phase::Opening || job_.phase == Phase::Running;
+  if (!runs) return actions_->push_back(CoordinatorLogLine{reason});
+  losses_.push_back({.noticed = now_, .text = reason});
+  stop_round(SIGTERM, {.trigger = Trigger::Loss, .reason = reason});  // mutant: takeover_stops
+}
+
+void CoordinatorCore::restore_members(const JobRecord& record, TimePoint recorded) {
+  std::vector<Node> members;
+  for (const JobRecord::Member& member : record.members) {
+    Node& node = members.emplace_back();
+    node.address = member.address;
+    node.arrived_at = member.arrived_at;
+    node.leaving = member.leaving;
+    node.base_rank = member.base_rank;  // mutant: restored_rank
+    node.heard = node.unheard_since = recorded - member.heard;
+    node.state = {.job = config_.job,
+                  .epoch = config_.epoch,
+                  .incarnation = member.incarnation,
+                  .host = member.host,
+                  .addresses = member.addresses,
+                  .endpoint_host = member.endpoint_host,
+                  .coordinator_address = member.coordinator_address,
+                  .node_rank = member.node_rank,
+                  .wanted_rank = member.wanted_rank,
+                  .role = member.role,
+                  .slots = member.slots};
+    node.state.can_look = member.can_look;
+  }
+  roster_.restore(now_, record.round, members,
+                  record.node == config_.node ? "the coordinator was killed and started again"
+                                              : "another node coordinates since then");
+}
+
+void CoordinatorCore::restore_round(const JobRecord& record, TimePoint recorded) {
+  const JobRecord::Stop& stop = record.stop;
+  stop_ = {static_cast<Trigger>(stop.trigger),
+           stop.reason,
+           stop.exit_code,
+           stop.at_once,
+           false,
+           stop.signal,
+           stop.dead,
+           stop.cause};
+  for (const JobRecord::Failure& f : record.failures) {
+    failure_of_.emplace(std::pair(f.node, f.failure.local_rank), failures_.size());
+    failure_text_[f.node] += text_bytes(f.failure);
+    failures_.push_back({f.node, f.name, recorded - f.seen, f.failure});
+  }
+  for (const JobRecord::Loss& l : record.losses) {
+    losses_.push_back({recorded - l.noticed, l.text, l.stopped_itself, static_cast<Hang>(l.hang), l.name});
+  }
+  if (record.gathers_since) {
+    gathering_since_ = recorded - *record.gathers_since;
+    gather_until_ = gathering_since_ + record.gathers_for;
+  }
+  run_ = record.run;
+  exit_ = record.exit;
+  for (std::optional<Directive>* told : {&run_, &exit_}) {
+    if (!*told) continue;
+    const Directive made = make((*told)->kind, "");
+    (*told)->epoch = made.epoch;  // mutant: epoch_again
+    (*told)->instance = made.instance;
+    (*told)->back_within = made.back_within;
+    (*told)->can_look = made.can_look;
+  }
+  over_since_ = now_;
+}
+
+// Says once more what the other life may have said, or not: nobody minds a repetition. The nodes hear it when they are
+// back.
+void CoordinatorCore::tell_again(const JobRecord& record) {
+  for (std::size_t i = 0; i < record.members.size(); ++i) {
+    const JobRecord::Member& member = record.members[i];
+    if (member.incarnation.empty()) continue;
+    Directive directive = make(Directive::Kind::Wait, "");
+    if (over() && member.incarnation != roster_.own()) directive = *exit_;  // mutant: own_last_again
+    if (job_.phase == Phase::Running) {                                     // mutant: run_again
+      directive = *run_;
+      directive.assignment.node_rank = static_cast<int>(i);
+      directive.assignment.base_rank = member.base_rank;
+      directive.assignment.base_role_rank = member.base_role_rank;
+      directive.assignment.role_world_size = member.role_world_size;
+    }
+    send(roster_.at(member.incarnation), directive);
+  }
+  if (job_.phase == Phase::Opening) return ask_for_store();
+  if (over()) return finish_shutdown();
+  if (job_.phase != Phase::Stopping) return;
+  const bool is_failure = stop_.trigger == Trigger::Failure || stop_.trigger == Trigger::Loss;
+  if (is_failure || survivors_stay()) actions_->push_back(PublishFailure{stop_.reason, stop_.dead});
+  send_stop(stop_.signal);  // mutant: stop_restored
+}
+
+}  // namespace ddp::rendezvous
