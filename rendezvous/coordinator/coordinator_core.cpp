@@ -65,16 +65,21 @@ CoordinatorCore::CoordinatorCore(CoordinatorConfig config)
                .own_is_here = config_.own_is_here,
                .node_ranks_given = config_.job.node_ranks_given,
                .lost_after = config_.lost_after,
-               .back_within = back_within()}),
+               .back_within = link_back_within()}),
       budget_(config_.job) {
   if (config_.epoch_is_number) instance_ = config_.node + "." + config_.epoch;
 }
 
 // An agent whose link broke cannot know whether its coordinator is gone, and another one will take its place only when
 // a lease has ended. So it keeps its workers for as long as after a silence.
-milliseconds CoordinatorCore::back_within() const {
+milliseconds CoordinatorCore::agents_back_within() const {
+  return config_.epoch_is_number ? std::max(kReconnectWindow, config_.lost_after) : kReconnectWindow;
+}
+
+// Returns how long a node has whose link broke. If it is not back then, none of its workers acts any more.
+milliseconds CoordinatorCore::link_back_within() const {
   if (!config_.epoch_is_number) return kReconnectWindow;
-  return std::max(kReconnectWindow, config_.lost_after);  // mutant: takeover_patience
+  return acts_within(config_.lost_after);  // mutant: takeover_patience
 }
 
 void CoordinatorCore::step(TimePoint now, const CoordinatorEvent& event, std::vector<CoordinatorAction>& actions) {
@@ -397,7 +402,7 @@ void CoordinatorCore::on(const AgentGone& event) {
   }
   if (!over()) {
     actions_->push_back(CoordinatorLogLine{"the link to node " + describe(*node) + " broke (" + event.why +
-                                           "); waiting " + to_string(back_within()) + " for it to come back"});
+                                           "); waiting " + to_string(link_back_within()) + " for it to come back"});
   }
 }
 
@@ -1204,7 +1209,7 @@ Directive CoordinatorCore::make(Directive::Kind kind, std::string reason) const 
   directive.kind = kind;
   directive.epoch = config_.epoch;
   directive.instance = instance_;
-  directive.back_within = back_within();
+  directive.back_within = agents_back_within();
   directive.round = job_.round;
   directive.reason = std::move(reason);
   directive.can_look = true;

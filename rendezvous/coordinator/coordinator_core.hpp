@@ -15,7 +15,8 @@
 // the round and waits for the next.
 //
 // A node is one agent process (an incarnation). It outlives its link: a link that breaks has kReconnectWindow to come
-// back, a link that falls silent has lost_after; then the node is lost. What follows from which event:
+// back, or where another node may coordinate as long as the node's workers may act; a link that falls silent has
+// lost_after. Then the node is lost. What follows from which event:
 //
 //   event                                 fixed number of nodes               elastic (min < max)
 //   a worker fails                        restart while max_restarts lasts,   the same
@@ -334,7 +335,8 @@ class CoordinatorCore {
   std::string describe_missing() const;
   std::string describe_newcomers() const;
 
-  std::chrono::milliseconds back_within() const;
+  std::chrono::milliseconds agents_back_within() const;
+  std::chrono::milliseconds link_back_within() const;
   bool has_window() const { return config_.job.restart_window.count() > 0; }
   bool elastic() const { return config_.job.min_nodes < config_.job.max_nodes; }
   Directive make(Directive::Kind kind, std::string reason) const;

@@ -23,6 +23,10 @@ const Node* Roster::on_link(AgentId link) const {
   return node == links_.end() ? nullptr : &nodes_.at(node->second);
 }
 
+std::chrono::milliseconds acts_within(std::chrono::milliseconds lost_after) {
+  return std::max(kReconnectWindow, lost_after * 2 / 3 + kKilledWithin);
+}
+
 // ---- Counts ----
 
 namespace {
@@ -150,7 +154,7 @@ void Roster::begin_round(int round, std::vector<Incarnation> seats) {
 }
 
 // Until a node reports over its new link, it counts as one whose workers act. Its agent may not have seen that the link
-// broke (the network may have lost that), and then keeps its workers for as long as after a silence. What it reports
+// broke (the network may have lost that), and then keeps its workers until its lease ends. What it reports
 // then may have happened at any time since it was heard.
 void Roster::restore(TimePoint now, int round, const std::vector<Node>& members, const std::string& why_cut) {
   std::vector<Incarnation> seats;
@@ -162,7 +166,7 @@ void Roster::restore(TimePoint now, int round, const std::vector<Node>& members,
     node.state.phase = WorkersPhase::Running;  // mutant: restored_phase
     node.cut = now;                            // mutant: restored_cut
     node.why_cut = why_cut;
-    node.comes_back_within = std::max(options_.back_within, options_.lost_after);  // mutant: restored_patience
+    node.comes_back_within = std::max(options_.back_within, acts_within(options_.lost_after));  // mutant: restored_patience
     node.unheard_since_sleep = true;
     node.arrival = ++arrivals_;
     if (options_.node_ranks_given) claim_rank(node);

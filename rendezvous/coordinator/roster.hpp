@@ -54,6 +54,12 @@ std::string describe(const std::string& host, const std::string& address);
 // breaks, no later than this after it belongs to the silence.
 inline constexpr std::chrono::seconds kAfterSilence{1};
 
+// Time from the end of a node's lease until its workers are dead: its agent kills them, or its keeper a moment later.
+inline constexpr std::chrono::milliseconds kKilledWithin{1000};
+// Returns how long after the newest word that was answered a node's workers may act. Its lease is two thirds of
+// `lost_after`, or shorter where its agent has seen that the link broke.
+std::chrono::milliseconds acts_within(std::chrono::milliseconds lost_after);
+
 class Roster {
  public:
   struct Options {

@@ -156,8 +156,9 @@ struct Directive {
   // Names all coordinators of this job, one after the other, where each has an epoch of its own: then epochs are
   // numbers that grow (is_older_epoch). Empty: all of them have the same epoch.
   std::string instance;
-  std::chrono::milliseconds lost_after{0};                   // a node that is silent this long counts as lost; 0: never
-  std::chrono::milliseconds back_within = kReconnectWindow;  // and one whose link broke and did not come back for this
+  std::chrono::milliseconds lost_after{0};  // a node that is silent this long counts as lost; 0: never
+  // An agent whose link broke keeps its workers for two thirds of this; then it kills them unless it was answered.
+  std::chrono::milliseconds back_within = kReconnectWindow;
   int round = 0;
   Assignment assignment;                // Run
   int stop_signal = 0;                  // Stop

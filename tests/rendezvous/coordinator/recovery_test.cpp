@@ -73,8 +73,8 @@ TEST_CASE("recovery: a node that does not come back is lost", "[rendezvous][unit
       job.step(AgentBeat{4});
     }
   };
-  // Its agent may not have seen that the link broke, and keeps its workers as after a silence.
-  keep_a_alive(seconds(14));
+  // Its agent may not have seen that the link broke, and keeps its workers until its lease ends.
+  keep_a_alive(seconds(10));
   CHECK(job.core.phase() == CoordinatorCore::Phase::Running);
   keep_a_alive(seconds(2));
   CHECK(job.core.phase() == CoordinatorCore::Phase::Stopping);

@@ -499,7 +499,7 @@ Time Invariants::silent_since(int process) const {
 void Invariants::check_lost(const Process& process, bool by_cut) {
   const std::string& host = process.config.host;
   const auto broke = found(broke_, process.index);
-  const Duration window = scene_.plan.has_etcd ? std::max(kReconnectWindow, scene_.plan.lost_after) : kReconnectWindow;
+  const Duration window = scene_.plan.has_etcd ? rendezvous::acts_within(scene_.plan.lost_after) : kReconnectWindow;
   promise(Promise::LostNotTooEarly, !by_cut || (broke && scene_.now >= *broke + window), host);
   promise(Promise::LostNotTooEarly, by_cut || scene_.now >= heard_[process.index] + scene_.plan.lost_after, host);
   const Time calm_from = std::max(scene_.machine(process.machine).calm_from, scene_.network_calm_from);
@@ -533,7 +533,7 @@ void Invariants::on_sent_off(const Process& to, const Directive& directive) {
 // Returns how long a link of this process that broke has to come back.
 milliseconds Invariants::window_of(int process) const {
   const bool is_long = scene_.plan.has_etcd || restored_.contains(process);
-  return is_long ? std::max(kReconnectWindow, scene_.plan.lost_after) : kReconnectWindow;
+  return is_long ? rendezvous::acts_within(scene_.plan.lost_after) : kReconnectWindow;
 }
 
 void Invariants::on_told_by(const Coordinator& coordinator) const {
