@@ -45,6 +45,7 @@ std::unique_ptr<rendezvous::EtcdJournal> Candidate::make_journal(asio::io_contex
   lease.note = text_of(own_);
   lease.head_start = kNoPlace;
   lease.is_candidate = wants == Wants::ToHold;
+  lease.is_in_job = !standing_.obeyed().empty();
   if (lease.is_candidate) lease.inherited = standing_.held();
   rendezvous::EtcdJournal::Watchers watchers;
   watchers.on_other = [this](std::int64_t epoch, const std::string& note) { on_other(epoch, note); };

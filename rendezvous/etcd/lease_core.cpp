@@ -320,7 +320,8 @@ void LeaseCore::take(const Asked& asked, const EtcdAnswer& answer) {
 
 void LeaseCore::take_refusal(Lane& lane, const Asked& asked, const EtcdRefusal& refusal) {
   if (asked.purpose == Purpose::Revoke) return;  // it ends by itself
-  const bool has_nothing_to_lose = phase_ == Phase::Acquiring || phase_ == Phase::Watching;
+  const bool has_begun = config_.is_in_job || inherited_;
+  const bool has_nothing_to_lose = (phase_ == Phase::Acquiring || phase_ == Phase::Watching) && !has_begun;
   if (is_final(refusal.kind) || (refusal.kind == Kind::NoSpace && has_nothing_to_lose)) return lose(refusal.why);
   if (refusal.kind == Kind::NoLease) {
     if (asked.purpose == Purpose::Write) return forget_record_lease();

@@ -23,7 +23,8 @@
 //   no answer to a write                   the same transaction again; if that fails, what is in etcd says which it was
 //   the lease of the record has ended      a new lease and the newest record, which is here
 //   503, a timeout, no quorum              tried again; it says nothing about the lease
-//   no space                               writes are tried again each second; renewals need no space
+//   no space                               writes are tried again each second; renewals need no space. A process whose
+//                                          job has not begun gives up
 //
 // Times are the boot clock's, which goes on while the machine sleeps. Clocks of two machines are never compared.
 #pragma once
@@ -47,6 +48,7 @@ struct LeaseConfig {
   std::chrono::seconds record_ttl{60};
   std::chrono::milliseconds head_start{0};  // between the end of a holder and the try, so that not all try at once
   bool is_candidate = true;                 // false: it only watches
+  bool is_in_job = false;                   // its node is part of a job that has begun
   // What another process of this machine has held and hands on.
   struct Inheritance {
     LeaseId lease = 0;

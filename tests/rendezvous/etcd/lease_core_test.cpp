@@ -218,5 +218,31 @@ TEST_CASE("etcd lease: a key that something else wrote is refused", "[rendezvous
   CHECK_THAT(a.said, Contains("lost (the key /ddprun/j/record in etcd is no record of a job)"));
 }
 
+TEST_CASE("etcd lease: without room in etcd a job that has begun waits, and another one does not begin",
+          "[rendezvous][unit]") {
+  EtcdModel etcd;
+  etcd.is_full = true;
+  Candidate stranger(etcd);
+  CHECK_THAT(stranger.said, Contains("lost ("));
+  LeaseConfig member = {.job = "j", .self = "b"};
+  member.is_in_job = true;
+  Candidate b(etcd, member);
+  b.pass(20s);
+  CHECK_THAT(b.said, Contains("trouble (") && !Contains("lost ("));
+  etcd.is_full = false;
+  b.pass(2s);
+  CHECK_THAT(b.said, Contains("held ''; "));
+  // What one process hands on to the next needs no room as long as it is not taken over.
+  etcd.is_full = true;
+  LeaseConfig heir = {.job = "j", .self = "c"};
+  heir.inherited = LeaseConfig::Inheritance{etcd.find(holder_key("j"))->lease, b.core().epoch()};
+  Candidate c(etcd, heir, b.now);
+  c.pass(60s);
+  CHECK_THAT(c.said, !Contains("lost ("));
+  etcd.is_full = false;
+  c.pass(2s);
+  CHECK_THAT(c.said, Contains("held ''; "));
+}
+
 }  // namespace
 }  // namespace ddp::rendezvous
