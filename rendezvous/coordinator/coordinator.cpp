@@ -139,6 +139,10 @@ void Coordinator::carry_out(const JobDone& action) {
   journal_->release([done](bool) { done(); });
 }
 
+void Coordinator::carry_out(const StepDown&) {
+  if (options_.on_done) options_.on_done();
+}
+
 Coordinator::~Coordinator() {
   asio::post(io_, [this] {
     for (auto& [id, link] : links_) link->stop();

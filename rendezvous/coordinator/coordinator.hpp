@@ -48,8 +48,9 @@ class Coordinator {
     std::function<std::unique_ptr<Journal>(asio::io_context&)> journal = {};
     // Returns CoordinatorConfig::own_epoch, once the journal is claimed. Only for a journal that outlives the node.
     std::function<std::string()> own_epoch = {};
-    // The job is over, and the journal is left as it is to be: nothing is left to be done. It comes a moment after the
-    // own agent has left, some seconds at most. Only for a journal that outlives the node.
+    // Nothing is left to be done here: the job is over, and the journal is left as it is to be; or this node has left
+    // the job, and another one is to coordinate. It comes a moment after the own agent has left, some seconds at most.
+    // Only for a journal that outlives the node.
     std::function<void()> on_done = {};
     std::function<void()> on_claimed = {};                     // the journal is its own: it will serve
     std::function<void(const std::string& why)> on_lost = {};  // it must end
@@ -100,6 +101,7 @@ class Coordinator {
   void carry_out(const RecordNode& action);
   void carry_out(const Record& action);
   void carry_out(const JobDone& action);
+  void carry_out(const StepDown& action);
 
   CoordinatorConfig config_;
   const Options options_;

@@ -22,8 +22,7 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kOverslept{2000};  // a longer time between two steps means that this process was stopped
-constexpr std::chrono::seconds kFirstWaitingMessage{2};  // most jobs are complete by then
-constexpr std::size_t kMaxOwnStops = 4;                  // reasons of one node for ending its workers, in one round
+constexpr std::size_t kMaxOwnStops = 4;   // reasons of one node for ending its workers, in one round
 constexpr std::size_t kMaxFailureText = 2 * kMaxFailuresBytes;  // about the failures of one node
 constexpr std::size_t kNamesShown = 8;
 constexpr char kAllSucceeded[] = "all workers exited with code 0";
@@ -99,8 +98,9 @@ void CoordinatorCore::step(TimePoint now, const CoordinatorEvent& event, std::ve
 
 std::optional<TimePoint> CoordinatorCore::wake_at() const {
   std::optional<TimePoint> soonest;
-  for (const auto& time :
-       {gather_wake_, next_silence_check_, next_link_check_, next_waiting_message_, shutdown_until_}) {
+  const auto question_until = question_ ? std::optional(question_->until) : std::nullopt;
+  for (const auto& time : {gather_wake_, next_silence_check_, next_link_check_, next_waiting_message_, shutdown_until_,
+                           step_down_at_, question_until}) {
     if (time && (!soonest || *time < *soonest)) soonest = time;
   }
   return soonest;
@@ -112,6 +112,8 @@ void CoordinatorCore::on(const CoordinatorTick&) {
     expire_silent_nodes();
   }
   if (next_link_check_ && now_ >= *next_link_check_) close_unheard_links();
+  if (step_down_at_ && now_ >= *step_down_at_) step_down();
+  if (question_) return watch_question();
   if (next_waiting_message_ && now_ >= *next_waiting_message_) send_waiting_message();
   if (shutdown_until_ && now_ >= *shutdown_until_) finish_shutdown();
   advance();
@@ -212,6 +214,7 @@ void CoordinatorCore::disbelieve(const AgentReported& event, const std::string& 
 void CoordinatorCore::on(const AgentReported& event) {
   if (const std::string why = why_not_believed(event); !why.empty()) return disbelieve(event, why);
   speakers_[event.agent] = event.state.incarnation;
+  if (question_ && has_to_wait(event)) return;
   if (!config_.own_is_here && event.address.empty() && !event.state.left) take_place_of_own(event);
   const Node* const known = roster_.find(event.state.incarnation);
   if (!known) {
@@ -242,6 +245,9 @@ void CoordinatorCore::take_place_of_own(const AgentReported& event) {
     lose(*before, before->cut.value_or(now_), "node " + describe(*before) + " left the job: its agent was killed");
   }
   roster_.set_own(event.state.incarnation);  // mutant: next_own
+  own_leaves_ = false;
+  own_leaves_by_.reset();
+  step_down_at_.reset();
   is_news_ = true;
   // After a takeover it may be known, and is the last to hear of the end.
   if (over() && roster_.has_own()) roster_.set_directive(roster_.own(), make(Directive::Kind::Wait, ""));
@@ -388,6 +394,8 @@ void CoordinatorCore::on(const AgentBeat& event) {
 }
 
 void CoordinatorCore::on(const AgentGone& event) {
+  if (question_) question_->newcomers.erase(event.agent);
+  if (own_leaves_by_ == event.agent) step_down();
   const bool was_refused = speakers_.erase(event.agent) > 0;
   if (const auto link = unheard_.extract(event.agent); link && !was_refused) {
     actions_->push_back(CoordinatorLogLine{
@@ -449,13 +457,33 @@ void CoordinatorCore::lose(const Node& lost, TimePoint noticed, const std::strin
 // Lets a node leave that its user has stopped, while the others go on.
 void CoordinatorCore::release(const Node& node) {
   const int signal = node.state.stop_signal;
-  Directive exit = make(Directive::Kind::Exit, signal_name(signal) + " received: this node leaves the job");
-  exit.exit_code = 128 + signal;
   record(RecordNode::What::Left, node,
          "node " + describe(node) + " left the job: " + signal_name(signal) + " received");
-  is_news_ = is_news_ || node.seat >= 0;
-  send(node, exit);
+  is_news_ = is_news_ || node.seat >= 0 || roster_.is_own(node);
+  send(node, let_go(signal));
+  if (roster_.is_own(node)) own_leaves(node.link);
   roster_.remove(node.state.incarnation);
+}
+
+// Returns what a node hears that its user has stopped, and that the job does without.
+Directive CoordinatorCore::let_go(int signal) const {
+  Directive exit = make(Directive::Kind::Exit, signal_name(signal) + " received: this node leaves the job");
+  exit.exit_code = 128 + signal;
+  return exit;
+}
+
+// Its processes are dead when it has left, so nothing of this node is in the way of the next round.
+void CoordinatorCore::own_leaves(AgentId link) {
+  own_leaves_ = true;
+  own_leaves_by_ = link;
+  step_down_at_ = now_ + config_.lost_after;
+  roster_.set_own(Incarnation());
+}
+
+void CoordinatorCore::step_down() {
+  own_leaves_by_.reset();
+  step_down_at_.reset();
+  actions_->push_back(StepDown{});
 }
 
 // While this process was stopped (by a debugger, or with its machine), what the nodes sent lay unread: that time does
@@ -466,6 +494,7 @@ void CoordinatorCore::forgive_own_sleep() {
   const auto slept = now_ - *last_step_;
   roster_.forgive_sleep(slept);
   for (auto& [agent, link] : unheard_) link.until += slept;
+  if (question_) question_->until += slept;
   // What was noticed before the sleep keeps its distance from what is noticed after it.
   for (KnownFailure& known : failures_) known.seen += slept;
   for (Loss& loss : losses_) loss.noticed += slept;
@@ -490,7 +519,9 @@ void CoordinatorCore::on_stop_signal(const Node& node) {
     const Node& other = entry.second;
     return &other != &node && !other.leaving && (other.seat >= 0 || roster_.is_spare(other));
   });
-  const bool may_leave = elastic() && !roster_.is_own(node) && (node.seat < 0 || others >= config_.job.min_nodes);
+  // The coordinator's own may leave where another node can coordinate, and is there.
+  const bool is_bound = roster_.is_own(node) && (!config_.epoch_is_number || others == 0);  // mutant: own_stays
+  const bool may_leave = elastic() && !is_bound && (node.seat < 0 || others >= config_.job.min_nodes);
   const bool has_workers = node.seat >= 0 && (job_.phase != Phase::Gathering);
   if (!may_leave) {
     const std::string reason = signal_name(signal) + " received on node " + describe(node);
@@ -610,7 +641,7 @@ bool CoordinatorCore::has_newcomer() const {
 void CoordinatorCore::gather() {
   const JobShape& job = config_.job;
   gather_wake_.reset();
-  if (roster_.nodes().empty()) return;
+  if (roster_.nodes().empty() || own_leaves_) return;
   if (!gather_until_) {  // the first node is here
     gathering_since_ = now_;
     gather_until_ = now_ + config_.join_timeout;  // mutant: join_timeout
@@ -1075,12 +1106,12 @@ void CoordinatorCore::next_round(const std::string& why) {
   job_.why_round = why;
   is_news_ = true;
   gathering_since_ = now_;
-  const bool waits = config_.job.max_restarts > 0 || config_.job.survivors_stay;
-  gather_until_ = now_ + (waits ? config_.join_timeout : milliseconds(0));  // mutant: wait_for_more
   for (auto node = roster_.nodes().begin(); node != roster_.nodes().end();) {
     const Node& leaver = (node++)->second;
     if (leaver.leaving) release(leaver);  // mutant: leaver
   }
+  const bool waits = config_.job.max_restarts > 0 || config_.job.survivors_stay || own_leaves_;
+  gather_until_ = now_ + (waits ? config_.join_timeout : milliseconds(0));  // mutant: wait_for_more
   gather();
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Decides for the whole job: which nodes are in a round and with which ranks, whether to restart or give up, how the
 // job ends. One per job. A value: (now, event) in, actions out; no socket, thread, clock or log inside. Its driver is
-// coordinator.hpp; its roster (roster.hpp) knows which nodes there are. What it keeps in the journal, and how it goes on
-// from there, is in recovery.cpp.
+// coordinator.hpp; its roster (roster.hpp) knows which nodes there are. What it keeps in the journal, and how it goes
+// on from there, is in recovery.cpp.
 //
 //     Gathering ──enough nodes──▶ Opening ──StoreOpened──▶ Running ──all succeeded──▶ Over
 //         ▲                          └──────────┬─────────────┘
@@ -26,8 +26,9 @@
 //   a node comes, all seats taken         its --node-rank is held: refused;   waits as a spare, takes the place of one
 //                                         else it waits as a spare            that is lost
 //   a node comes, a seat is free          –                                   next round with it; spends no restart
-//   a stop signal on one node             ends the job                        that node leaves; the coordinator's own,
-//                                                                             or with too few left: ends the job
+//   a stop signal on one node             ends the job                        that node leaves; with too few left: ends
+//                                                                             the job, as does the coordinator's own
+//                                                                             where no other node can coordinate
 //
 // Where survivors stay, workers live through all of these but the ends, and wait below min for as long as join_timeout.
 #pragma once
@@ -70,6 +71,8 @@ struct CoordinatorConfig {
 
 // Interval between "waiting for nodes" messages.
 inline constexpr std::chrono::seconds kBetweenWaitingMessages{5};
+// The first one. Most jobs are complete by then.
+inline constexpr std::chrono::seconds kFirstWaitingMessage{2};
 // A loss explains the round's failures if it is noticed no later than this after the first of them: a node that dies
 // brings down workers of other nodes, and their reports may come before its link is seen to break.
 inline constexpr std::chrono::seconds kCauseWindow{1};
@@ -170,8 +173,11 @@ struct Record {
 struct JobDone {
   bool may_be_forgotten = false;
 };
+// The coordinator's own node has left, and the others go on: the coordinator ends, and gives up what it holds, so that
+// another node can coordinate. Only where it may be another one.
+struct StepDown {};
 using CoordinatorAction = std::variant<SendDirective, AnswerBeat, CloseLink, OpenStore, PublishFailure,
-                                       CoordinatorLogLine, RecordNode, Record, JobDone>;
+                                       CoordinatorLogLine, RecordNode, Record, JobDone, StepDown>;
 
 class CoordinatorCore {
  public:
@@ -190,6 +196,8 @@ class CoordinatorCore {
   int restarts_used() const;  // with those of single workers
   int budget_used() const { return has_window() ? budget_.used(now_) : restarts_used(); }
   bool over() const { return job_.phase == Phase::Over; }
+  // Whether there is a record of which it is not known yet whether a node of its job lives.
+  bool asks() const { return question_.has_value(); }
   // Returns what it knows of the job, for people who look at it.
   JobFacts facts() const;
   const Roster& roster() const { return roster_; }
@@ -236,6 +244,12 @@ class CoordinatorCore {
     std::string address;
     std::string share;
   };
+  // A record of which it is not known yet whether a node of its job lives.
+  struct Question {
+    Recovered left;
+    TimePoint since, until;
+    std::map<AgentId, AgentReported> newcomers;  // the newest report of each; they wait for the answer
+  };
   // Holds what another life of this coordinator would have to know.
   struct Job {
     Phase phase = Phase::Gathering;
@@ -261,6 +275,12 @@ class CoordinatorCore {
   // Records.
   JobRecord record() const;
   void begin_job(const std::optional<JobRecord>& left);
+  void go_on(const Recovered& event);
+  void ask_whether_it_lives(const Recovered& event);
+  bool has_to_wait(const AgentReported& event);
+  void watch_question();
+  void answer_question(bool lives);
+  void begin_after(const JobRecord& gone);
   void take_over(const JobRecord& record);
   void restore_members(const JobRecord& record, TimePoint recorded);
   void restore_round(const JobRecord& record, TimePoint recorded);
@@ -284,6 +304,9 @@ class CoordinatorCore {
   void mark_heard(const Node& node);
   void lose(const Node& node, TimePoint noticed, const std::string& text);
   void release(const Node& node);
+  Directive let_go(int signal) const;
+  void own_leaves(AgentId link);
+  void step_down();
   void expire_silent_nodes();
   std::string why_lost(const Roster::Expired& expired) const;
   void forgive_own_sleep();
@@ -364,9 +387,13 @@ class CoordinatorCore {
   std::map<std::string, int> first_causes_;  // how often a node, by name, was the first cause of the end of a round
   int successors_counted_ = 0;               // in budget_
   std::string addresses_differ_;             // the newest warning that the nodes have no MASTER_ADDR in common
-  bool own_was_told_ = false;                // the own agent was told to leave, last of all
-  bool is_done_ = false;                     // JobDone was said
-  bool is_end_missed_ = false;               // a node was lost before it could hear of the end
+  std::optional<Question> question_;
+  bool own_leaves_ = false;                // the own agent was let go: another node is to coordinate
+  std::optional<AgentId> own_leaves_by_;   // its link, which ends when it has left
+  std::optional<TimePoint> step_down_at_;  // at the latest
+  bool own_was_told_ = false;              // the own agent was told to leave, last of all
+  bool is_done_ = false;                   // JobDone was said
+  bool is_end_missed_ = false;             // a node was lost before it could hear of the end
   std::optional<TimePoint> last_step_;
   bool is_news_ = false;  // something was decided in this step that another life has to know
   std::uint64_t records_ = 0;

@@ -9,7 +9,9 @@
 #include <utility>
 #include <vector>
 
+#include "rendezvous/base/text.hpp"
 #include "rendezvous/coordinator/coordinator_core.hpp"
+#include "rendezvous/link/accept.hpp"
 #include "rendezvous/link/failures.hpp"
 
 namespace ddp::rendezvous {
@@ -80,15 +82,22 @@ JobRecord CoordinatorCore::record() const {
   return record;
 }
 
-// Goes on where another life of this coordinator was killed. The agents link again and report; until then their nodes
-// count as nodes whose links broke just now, and have as long as a silent node. Their workers run on meanwhile.
 void CoordinatorCore::on(const Recovered& event) {
   // A node that was part of a job that is over helps to end it; for another one the next job begins.
+  const bool is_new_here = config_.epoch_is_number && config_.own_epoch.empty();
   const bool is_over = event.record && event.record->exit;
-  if (!event.record || (is_over && config_.epoch_is_number && config_.own_epoch.empty())) {
-    return begin_job(event.record);
-  }
+  if (!event.record || (is_over && is_new_here)) return begin_job(event.record);
+  const bool is_newcomer = is_new_here && event.record->node != config_.node;
+  if (is_newcomer && event.record->round > 0) return ask_whether_it_lives(event);  // mutant: asks_first
+  go_on(event);
+  if (is_newcomer) gather_until_.reset();  // there was no round, so the nodes have all of their time again
+}
+
+// Goes on where another life of this coordinator was killed. The agents link again and report; until then their nodes
+// count as nodes whose links broke just now, and have as long as their workers may act. These run on meanwhile.
+void CoordinatorCore::go_on(const Recovered& event) {
   const JobRecord& record = *event.record;
+  const bool is_over = record.exit.has_value();
   const TimePoint recorded = now_ - event.age;
   job_ = {.phase = static_cast<Phase>(record.phase),
           .round = record.round,
@@ -123,11 +132,83 @@ void CoordinatorCore::begin_job(const std::optional<JobRecord>& left) {
   finish(exit);  // mutant: record_gone
 }
 
+// ---- A record that may be of a job that is gone ----
+
+// A node that is new in the job finds its record, and nobody coordinates. If all nodes of that job were killed, this is
+// the next job with its --rdzv-id, and begins with nothing of it. If one of them lives, it links within this time, or
+// its workers are dead. Until then no new node is answered, since an agent that has obeyed serves one job only.
+void CoordinatorCore::ask_whether_it_lives(const Recovered& event) {
+  question_ = {.left = event, .since = now_, .until = now_ + acts_within(config_.lost_after), .newcomers = {}};
+  next_waiting_message_ = now_ + kFirstWaitingMessage;
+  next_silence_check_ = now_ + kBetweenSilenceChecks;  // a time without any step would count as sleep
+}
+
+// Returns whether the report is dealt with: it is kept until the question is answered, or answers it, or its node goes.
+bool CoordinatorCore::has_to_wait(const AgentReported& event) {
+  const AgentState& state = event.state;
+  if (!state.epoch.empty()) {
+    const bool lives = state.instance == question_->left.record->instance && !state.left;
+    if (!lives) return state.left;
+    answer_question(true);
+    on(event);
+    return true;
+  }
+  question_->newcomers.erase(event.agent);
+  if (state.left) return true;
+  if (state.stop_signal != 0) {
+    actions_->push_back(SendDirective{event.agent, let_go(state.stop_signal)});
+    if (event.address.empty()) own_leaves(event.agent);
+    return true;
+  }
+  const bool is_full = question_->newcomers.size() >= static_cast<std::size_t>(config_.job.max_nodes) + kMaxSpares;
+  if (is_full && !event.address.empty()) return true;  // its link is closed in a moment
+  unheard_.erase(event.agent);
+  question_->newcomers.emplace(event.agent, event);
+  return true;
+}
+
+void CoordinatorCore::watch_question() {
+  if (now_ >= question_->until) return answer_question(false);
+  if (!next_waiting_message_ || now_ < *next_waiting_message_) return;
+  next_waiting_message_.reset();
+  actions_->push_back(
+      CoordinatorLogLine{"there is the record of a job with this --rdzv-id which nobody has ended, the newest round " +
+                         std::to_string(question_->left.record->round) + " of node " + question_->left.record->host +
+                         ": waiting " + to_string(acts_within(config_.lost_after)) + " for one of its nodes"});
+}
+
+void CoordinatorCore::answer_question(bool lives) {
+  Question asked = *std::exchange(question_, std::nullopt);
+  next_waiting_message_.reset();
+  if (lives) {
+    asked.left.age += std::chrono::duration_cast<milliseconds>(now_ - asked.since);
+    go_on(asked.left);
+  } else {
+    begin_after(*asked.left.record);
+  }
+  for (const auto& [agent, report] : asked.newcomers) on(report);
+}
+
+void CoordinatorCore::begin_after(const JobRecord& gone) {
+  is_news_ = true;
+  Directive exit = make(Directive::Kind::Exit,
+                        "none of its nodes has answered within " + to_string(acts_within(config_.lost_after)));
+  exit.exit_code = kStartAgain;
+  exit.round = gone.round;
+  before_ = JobRecord::Before{gone.instance, exit};
+  actions_->push_back(
+      CoordinatorLogLine{"a new job begins: the one before with this --rdzv-id was not ended, and " + exit.reason});
+}
+
+// ---- The job goes on ----
+
 // The coordinator of another node is gone, and with it the round's store: the round ends. Its node may live on.
 void CoordinatorCore::take_over(const JobRecord& record) {
   is_news_ = true;
-  const std::string reason = "node " + record.host + ", which coordinated, was lost or could not go on; node " +
-                             config_.host + " coordinates now";
+  const bool has_left = record.own.empty() && record.round > 0;  // or was killed before an agent of its own had come
+  const std::string reason = "node " + record.host + ", which coordinated, " +
+                             (has_left ? "is gone" : "was lost or could not go on") + "; node " + config_.host +
+                             " coordinates now";
   const bool runs = job_.phase == Phase::Opening || job_.phase == Phase::Running;
   if (!runs) return actions_->push_back(CoordinatorLogLine{reason});
   losses_.push_back({.noticed = now_, .text = reason});

@@ -166,7 +166,8 @@ void Roster::restore(TimePoint now, int round, const std::vector<Node>& members,
     node.state.phase = WorkersPhase::Running;  // mutant: restored_phase
     node.cut = now;                            // mutant: restored_cut
     node.why_cut = why_cut;
-    node.comes_back_within = std::max(options_.back_within, acts_within(options_.lost_after));  // mutant: restored_patience
+    node.comes_back_within =
+        std::max(options_.back_within, acts_within(options_.lost_after));  // mutant: restored_patience
     node.unheard_since_sleep = true;
     node.arrival = ++arrivals_;
     if (options_.node_ranks_given) claim_rank(node);

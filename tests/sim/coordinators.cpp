@@ -47,7 +47,12 @@ void World::handle(Coordinator& coordinator, const CoordinatorEvent& event) {
   mark(50 + static_cast<int>(event.index()), static_cast<int>(coordinator.core.phase()), coordinator.core.round());
   coverage_.event(event, coordinator.core.phase());
   std::vector<CoordinatorAction> actions = std::exchange(coordinator_actions_, {});
+  const bool has_asked = coordinator.core.asks();
   coordinator.core.step(now(), event, actions);
+  const bool is_answered = has_asked && !coordinator.core.asks();
+  const bool none_lives = is_answered && std::holds_alternative<CoordinatorTick>(event);
+  if (none_lives) return begins_another_job(coordinator);
+  if (is_answered) invariants_.on_answered();
   if (coordinator.core.over() && !coordinator.over_since) coordinator.over_since = now();
   if (transcript_) {
     transcript_->step(now(), name_of(coordinator), event, actions, [this](AgentId agent) { return host_of(agent); });
@@ -66,7 +71,7 @@ void World::handle(Coordinator& coordinator, const CoordinatorEvent& event) {
   actions.clear();
   coordinator_actions_ = std::move(actions);
   if (!coordinator.alive) return;
-  if (is_newest(coordinator)) invariants_.on_stepped();
+  if (is_newest(coordinator) && !coordinator.core.asks()) invariants_.on_stepped();
   set_timer(coordinator);
 }
 
@@ -241,6 +246,7 @@ void World::report_arrives(LinkId id, const AgentState& state) {
                   [&] { return "(a report of " + process.config.host + " on a closed link is dropped)"; });
     }
     invariants_.on_message(state);
+    coordinator.is_answered = coordinator.is_answered || !state.epoch.empty();
     if (is_newest(coordinator)) {
       note_failures(process, state);
       invariants_.on_heard(process, id, state);

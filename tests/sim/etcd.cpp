@@ -88,6 +88,8 @@ void World::begin_life(int machine, std::int64_t epoch, Time asked) {
   coordinator.awake_since = now();
   if (!scene_.etcd.content.empty()) coordinator.kept = scene_.etcd.content;
   coordinator.kept_at = scene_.etcd.kept_at;
+  coordinator.is_newcomer = is_takeover && !scene_.etcd.content.empty() && invariants_.is_begun() &&
+                            scene_.machine(machine).newest_obeyed.empty();
   mark(9, coordinator.index, machine);
   note(name_of(coordinator), [&] { return "it has the job, with epoch " + std::to_string(epoch); });
   if (is_takeover) coverage_.reached(Branch::TakenOver);
@@ -191,6 +193,24 @@ void World::carry_out(Coordinator& coordinator, const JobDone& action) {
   if (action.may_be_forgotten) scene_.etcd.content.clear();
   coordinator.sure_until = Time();
   give_up_lease();
+}
+
+void World::carry_out(Coordinator& coordinator, const StepDown&) {
+  coverage_.reached(Branch::SteppedDown);
+  end(coordinator);
+  if (scene_.etcd.holder == coordinator.index) give_up_lease();
+}
+
+// The coordinator has found that all nodes of the job are gone. What begins then is another job, which is not
+// simulated: its node is taken away.
+void World::begins_another_job(Coordinator& coordinator) {
+  note(name_of(coordinator), [] { return "it begins another job"; });
+  coverage_.reached(Branch::AnotherJobBegins);
+  disturb_all(Duration(0));
+  for (Process& process : scene_.processes) {
+    if (process.alive && process.machine == coordinator.machine) kill_agent(process);
+  }
+  end(coordinator);
 }
 
 // ---- Writes ----

@@ -138,6 +138,8 @@ struct Coordinator : Runner {
   int machine;  // where it runs
   int process;  // the newest agent of its node
   bool is_apart;
+  bool is_newcomer = false;     // with etcd: its node was no part of the job whose record it has found
+  bool is_answered = false;     // an agent of that job has reported
   int life = 1;                 // what was to come to an earlier life does not reach this one
   std::map<int, LinkId> links;  // open ones, by AgentId
   std::optional<Time> timer;

@@ -183,15 +183,17 @@ void World::end_process(Process& process) {
   if (is_own && !process.left) coverage_.reached(Branch::CoordinatorDied);
 }
 
-// The keeper of an agent that has left waits a moment for a coordinator that removes the job's record, and gives its
-// lease up, unless it is killed as well.
+// The keeper of an agent that has left waits a moment for a coordinator that removes the job's record, or steps down, and
+// gives its lease up, unless it is killed as well.
 void World::end_coordinators_on(int machine, bool has_left) {
   for (Coordinator& coordinator : scene_.coordinators) {
     if (coordinator.machine != machine || !coordinator.alive) continue;
     const bool holds = scene_.etcd.holder == coordinator.index;
-    const Duration stays = has_left && coordinator.core.over() ? milliseconds(500) : Duration(0);
-    if (stays == Duration(0)) end(coordinator);
-    if (!has_left || !holds || etcd_random_.percent(40)) continue;
+    const bool is_over = has_left && coordinator.core.over();
+    const bool gives_up = has_left && holds && !etcd_random_.percent(40);
+    if (!gives_up && !is_over) end(coordinator);
+    if (!gives_up) continue;
+    const Duration stays = milliseconds(500);
     coordinator_ends_ = now() + stays;
     queue_.at(now() + stays, [this, &coordinator] {
       end(coordinator);

@@ -149,6 +149,8 @@ class World {
   void carry_out(Coordinator&, const rendezvous::RecordNode&) {}  // nothing depends on it
   void carry_out(Coordinator& coordinator, const rendezvous::Record& action);
   void carry_out(Coordinator& coordinator, const rendezvous::JobDone& action);
+  void carry_out(Coordinator& coordinator, const rendezvous::StepDown& action);
+  void begins_another_job(Coordinator& coordinator);
   void close_coordinators_end(LinkId link);
   void break_coordinators_end(LinkId link, const std::string& why);
   void report_arrives(LinkId link, const rendezvous::AgentState& state);

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Jobs whose record is in a real etcd: nothing of them that dies ends the job.
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -21,14 +23,14 @@ namespace {
 // A worker that leaves the store when it has met the others, also on a port of rank 0's own at MASTER_ADDR.
 const Words kMeet = {"place", "env=MASTER_ADDR", "second_store", "catch=USR1", "ready", "wait"};
 
-Words etcd_job(const EtcdCluster& etcd, const std::string& nnodes, const std::string& id = "job") {
-  return {"--nnodes=" + nnodes, "--rdzv-backend=etcd", "--rdzv-endpoint=" + etcd.endpoints(), "--rdzv-id=" + id,
-          "--rdzv-conf=last_call_timeout=1"};
+Words etcd_job(const EtcdCluster& etcd, const std::string& nnodes, const std::string& more_conf = "") {
+  return {"--nnodes=" + nnodes, "--rdzv-backend=etcd", "--rdzv-endpoint=" + etcd.endpoints(), "--rdzv-id=job",
+          "--rdzv-conf=last_call_timeout=1" + more_conf};
 }
 
 // Returns the number of the host whose coordinator holds the job.
-int holder_of(const EtcdCluster& etcd, const std::string& id = "job") {
-  const std::string note = etcd("ctl get", {"--print-value-only", "/ddprun/" + id + "/holder"});
+int holder_of(const EtcdCluster& etcd) {
+  const std::string note = etcd("ctl get", {"--print-value-only", "/ddprun/job/holder"});
   const auto at = note.find("host node");
   return at == std::string::npos ? -1 : std::stoi(note.substr(at + 9));
 }
@@ -41,6 +43,14 @@ std::vector<pid_t> workers_of(NodesJob& job, const std::vector<int>& hosts) {
 
 int milliseconds_since(Clock::time_point begin) {
   return static_cast<int>(std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - begin).count());
+}
+
+// Gives a ddprun and all below it a time of day that is an hour ahead. A sanitizer wants to be the first library.
+Process::Options an_hour_ahead(const TemporaryFolder& folder) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  return {};
+#endif
+  return {.environment = {{"LD_PRELOAD", FAKE_LIBC}, {"FAKE_LIBC_CLOCK", folder.write("clock", "3600")}}};
 }
 
 std::vector<int> without(std::vector<int> hosts, int host) {
@@ -56,7 +66,8 @@ TEST_CASE("etcd job: neither a coordinator, an etcd member nor the node that coo
   const EtcdCluster etcd(hosts, 3, {"--members", "3"});
   NodesJob job(hosts, etcd_job(etcd, "1:3"), kMeet);
   const std::vector<int> all = {0, 1, 2};
-  for (const int host : all) job.start(host);
+  const TemporaryFolder folder;
+  for (const int host : all) job.start(host, {}, host == 1 ? an_hour_ahead(folder) : Process::Options());
   for (const int host : all) job.on(host).wait_for("ready");
   const std::vector<pid_t> workers = workers_of(job, all);
 
@@ -134,6 +145,64 @@ TEST_CASE("etcd job: a job of a fixed size waits for a replacement of the node t
   for (const int host : {0, 1, 2}) CHECK(hosts.processes(host).empty());
 }
 
+TEST_CASE("etcd job: a stop signal lets the node that coordinates leave, and a job that was killed haunts no other",
+          "[etcd][integration]") {
+  const Hosts hosts(3);
+  const EtcdCluster etcd(hosts, 2, {"--members", "1"});
+  NodesJob job(hosts, etcd_job(etcd, "1:2", ",keep_alive_interval=3"), kMeet);
+  for (const int host : {0, 1}) job.start(host);
+  for (const int host : {0, 1}) job.on(host).wait_for("ready");
+  const int first = holder_of(etcd), second = 1 - first;
+  const auto begin = Clock::now();
+  job.on(first).signal(SIGTERM);
+  const Result left = job.on(first).wait();
+  CAPTURE(left.err);
+  CHECK(left.code == 128 + SIGTERM);
+  CHECK(count(left.err, "SIGTERM received: this node leaves the job") == 1);
+  CHECK(job.on(first).left_over().empty());
+  job.on(second).wait_for("ready", 2);
+  printf("the next round ran %d ms after the node that coordinates was told to stop\n", milliseconds_since(begin));
+  CHECK(holder_of(etcd) == second);
+  CHECK(count(job.on(second).err(), "node node" + std::to_string(first) + ", which coordinated, is gone") == 1);
+
+  // All of it is killed at once. What is started next with its id is another job.
+  for (const pid_t pid : hosts.processes(second)) ::kill(pid, SIGKILL);
+  job.on(second).wait();
+  for (const int host : {0, 1}) job.start(host);
+  for (const int host : {0, 1}) job.on(host).wait_for("ready");
+  CHECK(count(job.on(holder_of(etcd)).err(), "a new job begins: the one before with this --rdzv-id") == 1);
+  succeed(job, {0, 1});
+  CHECK(etcd("ctl get", {"--prefix", "/ddprun/"}).empty());
+  for (const int host : {0, 1}) CHECK(hosts.processes(host).empty());
+}
+
+TEST_CASE("etcd job: without room in etcd a job goes on as soon as there is some, and none begins",
+          "[etcd][integration]") {
+  const EtcdCluster etcd({"--quota", "16000000"});
+  const Words options = etcd_job(etcd, "2", ",keep_alive_interval=20");
+  Process one(ddprun(options, kMeet)), two(ddprun(options, kMeet));
+  for (Process* const node : {&one, &two}) node->wait_for("ready");
+  etcd("fill");
+  const Result other = run(ddprun(
+      {"--nnodes=2", "--rdzv-backend=etcd", "--rdzv-id=other", "--rdzv-endpoint=" + etcd.endpoints()}, {"say=never"}));
+  CHECK(other.code == 1);
+  CHECK_THAT(other.err, Contains("its quota is used up"));
+  for (Process* const node : {&one, &two}) {
+    ::kill(part_of(*node, "ddp-coordinator"), SIGKILL);
+    node->wait_for("its quota is used up");
+  }
+  etcd("empty");
+  for (Process* const node : {&one, &two}) node->wait_for("the link to the coordinator is back");
+  for (Process* const node : {&one, &two}) node->signal(SIGUSR1);
+  for (Process* const node : {&one, &two}) {
+    const Result result = node->wait();
+    CAPTURE(result.out, result.err);
+    CHECK(result.code == 0);
+    CHECK(count(result.out, "ready") == 1);  // no worker was touched
+    CHECK(node->left_over().empty());
+  }
+}
+
 TEST_CASE("etcd job: what is wrong with etcd is said at once, or while it is waited for", "[etcd][integration]") {
   const EtcdCluster etcd = EtcdCluster::shared();
   const auto start = [](const std::string& endpoint, const std::string& conf) {
@@ -176,8 +245,39 @@ TEST_CASE("etcd job: what is wrong with etcd is said at once, or while it is wai
       CHECK(count(result.out, "met 2") == 1);
       CHECK(node->left_over().empty());
     }
+    Process::Options no_libssl;
+    no_libssl.environment = {{"DDPRUN_SSL_LIBRARY", "/nowhere/libssl.so"}};
+    const Result no_tls = run(start(closed.endpoints(), authority), no_libssl);
+    CHECK(no_tls.code == 1);
+    CHECK_THAT(no_tls.err, Contains("/nowhere/libssl.so") && Contains("install OpenSSL 3 or 1.1"));
     const Result no_file = run(start(closed.endpoints(), "protocol=https,cacert=/nowhere"));
     CHECK(no_file.code == 1);
     CHECK_THAT(no_file.err, Contains("/nowhere"));
   }
+}
+
+// Prints figures: etcd_jobs_integration_tests "[figures]"
+TEST_CASE("etcd job: how soon the next coordinator speaks after kill -9 of the one before", "[.][figures]") {
+  constexpr int kKills = 20;
+  const bool has_etcd = GENERATE(false, true);
+  const Hosts hosts(3);
+  std::optional<EtcdCluster> etcd;
+  if (has_etcd) etcd.emplace(hosts, 2, Words{"--members", "1"});
+  NodesJob job(hosts, has_etcd ? etcd_job(*etcd, "2") : c10d_job("2"), kMeet);
+  for (const int host : {0, 1}) job.start(host);
+  for (const int host : {0, 1}) job.on(host).wait_for("ready");
+  const int holder = has_etcd ? holder_of(*etcd) : 0;
+  std::vector<int> times;
+  for (int kills = 1; kills <= kKills; ++kills) {
+    const auto begin = Clock::now();
+    ::kill(part_of(job.on(holder), "ddp-coordinator"), SIGKILL);
+    for (const int host : {0, 1}) job.on(host).wait_for("the link to the coordinator is back", kills);
+    times.push_back(milliseconds_since(begin));
+  }
+  std::sort(times.begin(), times.end());
+  WARN((has_etcd ? "etcd" : "a file") << ": after " << kKills
+                                      << " kills both nodes had heard from the next coordinator in "
+                                      << times[kKills / 2] << " ms (median), " << times.back() << " ms at most");
+  CHECK(count(job.on(0).out() + job.on(1).out(), "ready") == 2);
+  succeed(job, {0, 1});
 }

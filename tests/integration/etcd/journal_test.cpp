@@ -1,8 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The journal with a real etcd: who may write, what a later one finds, and what becomes of it when etcd fails.
+#include <sys/resource.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <chrono>
+#include <cstdlib>
+#include <deque>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -192,6 +198,53 @@ TEST_CASE("etcd journal: what a write and each takeover take", "[.][figures]") {
                  << writes[writes.size() * 99 / 100] << "), takeover by revoke " << revokes[2] << " ms, by TTL of 5 s "
                  << ends[2] << " ms");
   }
+}
+
+// Returns the processor time that a process has used, and etcd's number of writes of all kinds.
+double seconds_used(const std::string& pid) {
+  std::istringstream stat(read_file("/proc/" + pid + "/stat"));
+  std::string field;
+  double ticks = 0;
+  for (int i = 1; i <= 15 && stat >> field; ++i) ticks += i >= 14 ? std::stod(field) : 0;  // utime and stime
+  return ticks / static_cast<double>(sysconf(_SC_CLK_TCK));
+}
+long writes_of(const EtcdCluster& etcd) {
+  const std::string status = etcd("ctl endpoint", {"status", "-w", "fields"}), word = "\"RaftIndex\" : ";
+  return std::stol(status.substr(status.find(word) + word.size()));
+}
+
+// Prints figures: DDPRUN_NODES=1000 etcd_integration_tests "etcd journal: what the nodes*"
+TEST_CASE("etcd journal: what the nodes of a large job cost etcd", "[.][figures]") {
+  const char* const text = std::getenv("DDPRUN_NODES");
+  const int nodes = text ? std::stoi(text) : 1000;
+  constexpr std::chrono::seconds kMinute{60};
+  rlimit files = {};
+  getrlimit(RLIMIT_NOFILE, &files);
+  files.rlim_cur = files.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &files);
+  const EtcdCluster etcd({"--members", "1"});
+  const std::string pid = read_file(etcd.file("pids/m1")), etcds = pid.substr(0, pid.find('\n'));
+  EtcdLoop loop;
+  const LeaseConfig config = lease_of_own_job();
+  EtcdCandidate holder(loop, etcd.settings(), rival_of(config));
+  holder.claimed();
+  holder.keep(std::string(10000, 'x'));
+  std::deque<EtcdCandidate> others;
+  for (int i = 1; i < nodes; ++i) {
+    EtcdCandidate& other = others.emplace_back(loop, etcd.settings(), rival_of(config));
+    if (i % 50 == 0) loop.until([&] { return !other.other.empty(); }, "its note");
+  }
+  loop.until([&] { return std::all_of(others.begin(), others.end(), [](const auto& o) { return !o.other.empty(); }); },
+             "the notes of all");
+  const double used = seconds_used(etcds);
+  const long writes = writes_of(etcd);
+  bool is_over = false;
+  asio::steady_timer timer(loop.io, kMinute);
+  timer.async_wait([&](const auto&) { is_over = true; });
+  while (!is_over) loop.io.run_one();
+  WARN(nodes << " nodes: etcd used " << (seconds_used(etcds) - used) / kMinute.count() * 100
+             << " % of a core and wrote " << writes_of(etcd) - writes << " times in " << kMinute.count() << " s");
+  CHECK(holder.lost.empty());
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 // Another node coordinates: its coordinator has the record of the one before, and an epoch of its own.
 #include <algorithm>
 #include <catch2/catch.hpp>
+#include <csignal>
 #include <optional>
 #include <string>
 #include <variant>
@@ -130,10 +131,11 @@ TEST_CASE("takeover: a newcomer that coordinates displaces the one with node ran
   job.begin_on("a", "99", "", std::nullopt);
   job.run_round();
   const JobRecord left = job.record();
+  const AgentState a = job.serving("a", WorkersPhase::Idle), b = job.serving("b", WorkersPhase::Idle);
   job.begin_on("c", "120", "", left);
   job.hear(3, job.on("c"));
-  job.hear(4, job.serving("a", WorkersPhase::Idle));
-  job.hear(5, job.serving("b", WorkersPhase::Idle));
+  job.hear(4, a);
+  job.hear(5, b);
   job.step(StoreOpened{2, "", 1});
   CHECK(job.told(3).assignment.node_rank == 0);
   CHECK(job.told(4).assignment.node_rank == 2);
@@ -290,4 +292,142 @@ TEST_CASE("takeover: a node whose link broke is lost when none of its workers ca
   CHECK(job.core.phase() == CoordinatorCore::Phase::Running);
   job.pass(seconds(2), 1);
   CHECK(job.core.phase() == CoordinatorCore::Phase::Stopping);
+}
+
+// ---- The coordinator's own node leaves ----
+
+TEST_CASE("takeover: a stop signal on the node that coordinates lets it leave, and the others go on",
+          "[rendezvous][unit]") {
+  MovingJob job(0);
+  job.run_round();
+  AgentState stopped = job.serving("a", WorkersPhase::Running);
+  stopped.stop_signal = SIGTERM;
+  job.hear(1, stopped);
+  CHECK(job.told(2).kind == Directive::Kind::Stop);
+  CHECK(job.told(2).reason.find("leaves (SIGTERM received)") != std::string::npos);
+  job.hear(2, job.serving("b", WorkersPhase::Idle));
+  stopped.phase = WorkersPhase::Idle;
+  job.hear(1, stopped);
+  CHECK(job.told(1).kind == Directive::Kind::Exit);
+  CHECK(job.told(1).exit_code == 128 + SIGTERM);
+  CHECK(job.core.round() == 1);  // another node's coordinator opens the next one
+  CHECK_FALSE(job.has(StepDown{}));
+  stopped.left = true;
+  job.hear(1, stopped);
+  job.step(AgentGone{1, "closed"});
+  CHECK(job.has(StepDown{}));
+
+  job.b_takes_over();
+  job.hear(3, job.serving("b", WorkersPhase::Idle));
+  CHECK(job.core.round() == 2);  // at once: nothing of node a is left
+  job.step(StoreOpened{2, "", 1});
+  CHECK(job.told(3).assignment.node_rank == 0);
+  CHECK(job.core.restarts() == 0);
+}
+
+TEST_CASE("takeover: the coordinator does not wait for ever for its own node to leave", "[rendezvous][unit]") {
+  MovingJob job(0);
+  job.hear(1, job.on("a"));
+  job.hear(2, job.on("b"));
+  job.step(StoreOpened{1, "", 1});
+  AgentState stopped = job.serving("a", WorkersPhase::Idle);
+  stopped.stop_signal = SIGTERM;
+  job.hear(2, job.serving("b", WorkersPhase::Idle));
+  job.hear(1, stopped);
+  job.pass(seconds(16), 2);
+  CHECK(job.has(StepDown{}));
+}
+
+TEST_CASE("takeover: a stop signal on the node that coordinates ends the job where nobody could go on",
+          "[rendezvous][unit]") {
+  const bool is_fixed = GENERATE(false, true);
+  MovingJob job(1, is_fixed ? 2 : 1);
+  job.hear(1, job.on("a"));
+  if (is_fixed) job.hear(2, job.on("b"));
+  job.step(StoreOpened{1, "", 1});
+  AgentState stopped = job.serving("a", WorkersPhase::Running);
+  stopped.stop_signal = SIGTERM;
+  job.hear(1, stopped);
+  CHECK(job.told(1).reason == "SIGTERM received on node a");
+  job.hear(2, job.serving("b", WorkersPhase::Idle));
+  stopped.phase = WorkersPhase::Idle;
+  job.hear(1, stopped);
+  CHECK(job.core.over());
+}
+
+// ---- The record of a job that may be gone ----
+
+TEST_CASE("takeover: a job of which no node lives leaves nothing to the next one with its --rdzv-id",
+          "[rendezvous][unit]") {
+  MovingJob job(1, 2);
+  job.run_round();
+  AgentState failed = job.serving("b", WorkersPhase::Idle);
+  failed.failures = {{.rank = 1, .local_rank = 0, .host = "b", .pid = 7, .status = {.code = 3}}};
+  job.hear(2, failed);
+  job.hear(1, job.serving("a", WorkersPhase::Idle));
+  REQUIRE(job.core.restarts() == 1);
+  const JobRecord left = job.record();
+  job.begin_on("c", "200", "", left);
+  job.hear(3, job.on("c"));
+  job.hear(4, job.on("d"));
+  job.wait(seconds(10));
+  CHECK(job.core.asks());
+  CHECK(job.told(3).epoch.empty());  // workers of the old job may act until then
+  job.wait(seconds(2));
+  CHECK_FALSE(job.core.asks());
+  CHECK(job.core.round() == 1);
+  CHECK(job.core.restarts() == 0);
+  job.step(StoreOpened{1, "", 1});
+  CHECK(job.told(3).kind == Directive::Kind::Run);
+  CHECK(job.told(3).instance == "node-c.200");
+  CHECK(job.told(4).assignment.node_rank == 1);
+  // A node of the old job that comes back is no part of this one.
+  job.hear(5, job.serving("b", WorkersPhase::Idle));
+  CHECK(job.told(5).kind == Directive::Kind::Exit);
+  CHECK(job.told(5).exit_code == kStartAgain);
+  CHECK(job.told(5).reason == "the job that this node was part of is over: none of its nodes has answered within 11 s");
+}
+
+TEST_CASE("takeover: a new node goes on with the job as soon as one of its nodes answers", "[rendezvous][unit]") {
+  MovingJob job(1, 2);
+  job.run_round();
+  const JobRecord left = job.record();
+  const AgentState b = job.serving("b", WorkersPhase::Running);
+  job.begin_on("c", "200", "", left);
+  job.hear(3, job.on("c"));
+  job.wait(seconds(5));
+  CHECK(job.core.asks());
+  job.hear(4, b);
+  CHECK_FALSE(job.core.asks());
+  CHECK(job.told(4).kind == Directive::Kind::Stop);
+  CHECK(job.told(3).instance == "node-a.99");
+  CHECK(job.core.round() == 1);
+}
+
+TEST_CASE("takeover: a node that is stopped while it waits for an answer of the job before leaves at once",
+          "[rendezvous][unit]") {
+  MovingJob job(1);
+  job.run_round();
+  const JobRecord left = job.record();
+  job.begin_on("c", "200", "", left);
+  AgentState stopped = job.on("c");
+  job.hear(3, stopped);
+  stopped.stop_signal = SIGINT;
+  job.hear(3, stopped);
+  CHECK(job.told(3).exit_code == 128 + SIGINT);
+  job.step(AgentGone{3, "closed"});
+  CHECK(job.has(StepDown{}));
+}
+
+TEST_CASE("takeover: a job that has had no round goes on at once, and its nodes have all of their time again",
+          "[rendezvous][unit]") {
+  MovingJob job(1, 2);
+  job.hear(1, job.on("a"));
+  job.wait(seconds(500));
+  const JobRecord left = job.record();
+  job.begin_on("c", "200", "", left);
+  job.hear(3, job.on("c"));
+  CHECK(job.told(3).kind == Directive::Kind::Wait);
+  job.pass(seconds(400), 3);
+  CHECK_FALSE(job.core.over());
 }

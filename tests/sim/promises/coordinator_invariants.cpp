@@ -539,6 +539,8 @@ milliseconds Invariants::window_of(int process) const {
 void Invariants::on_told_by(const Coordinator& coordinator) const {
   promise(Promise::OneHolderTells, !scene_.plan.has_etcd || scene_.etcd.holder == coordinator.index,
           "the one with epoch " + std::to_string(coordinator.epoch));
+  promise(Promise::GoneIsGone, !coordinator.is_newcomer || coordinator.is_answered,
+          "the one with epoch " + std::to_string(coordinator.epoch));
 }
 
 void Invariants::on_epoch(const Directive& directive, int coordinator) {
@@ -603,6 +605,12 @@ void Invariants::on_recovery(const std::optional<rendezvous::JobRecord>& left) {
   if (record.gathers_since && record.round > 0) gathering_since_ = scene_.coordinator->kept_at - *record.gathers_since;
   challengers_.clear();
   stopping_since_.reset();
+}
+
+void Invariants::on_answered() {
+  coverage_.reached(Branch::RecordIsOfLivingJob);
+  for (auto& [process, when] : heard_) when = scene_.now;  // what the others had said lay unread
+  for (const int process : restored_) broke_[process] = scene_.now;
 }
 
 void Invariants::on_stepped() {

@@ -79,6 +79,9 @@ constexpr std::array<const char*, static_cast<std::size_t>(Branch::Count)> kBran
     "a write of an older coordinator is refused",
     "a job is over, and its record is removed",
     "a job is over, and not all nodes have heard of it",
+    "a coordinator's node leaves, and another one coordinates",
+    "a new node finds the record of a job that lives",
+    "a new node finds the record of a job that is gone",
 };
 
 constexpr std::array<const char*, 9> kCoordinatorNames = {"AgentLinked",     "AgentReported", "AgentBeat",

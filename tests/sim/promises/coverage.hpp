@@ -85,6 +85,9 @@ enum class Branch {
   WriteFencedOff,
   RecordRemoved,
   EndIsLeftToOthers,
+  SteppedDown,
+  RecordIsOfLivingJob,
+  AnotherJobBegins,
   Count,
 };
 

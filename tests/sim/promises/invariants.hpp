@@ -27,7 +27,7 @@ enum class Promise {
   StopEndsInTime, UserIsHeard, NothingLeftRunning, EveryRunEnds,
   NoBusyLoop, FewMessages, CoresThrowNothing, HonestAreBelieved,
   OwnSuccessIsTrue, StateIsBounded, ToldIsKept,
-  OneHolderTells, OneForAnEpoch, NewestEpochOnly,
+  OneHolderTells, OneForAnEpoch, NewestEpochOnly, GoneIsGone,
   Count
 };
 
@@ -101,6 +101,7 @@ inline constexpr std::array<const char*, static_cast<std::size_t>(Promise::Count
   "A coordinator tells nobody anything once another one may have the job.",
   "An epoch's directives come from one coordinator.",
   "An agent that has obeyed a coordinator never obeys an older one, and is not kept alive by it.",
+  "A node that was no part of a job goes on with its record only when a node of that job has answered.",
 };
 // clang-format on
 
@@ -133,6 +134,8 @@ class Invariants {
   void on_said(const std::string& text);
   // Another life of the coordinator begins with this record.
   void on_recovery(const std::optional<rendezvous::JobRecord>& record);
+  // A coordinator that did not know whether a node of its record's job lives goes on with that job from now on.
+  void on_answered();
   // A coordinator tells somebody something, or opens a store.
   void on_told_by(const Coordinator& coordinator) const;
   // Whether any agent was told to run a round, or how the job has ended.

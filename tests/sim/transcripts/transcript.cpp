@@ -230,6 +230,7 @@ struct DescribeCoordinatorAction {
   std::string operator()(const JobDone& action) const {
     return action.may_be_forgotten ? "removes the record, and ends" : "ends";
   }
+  std::string operator()(const StepDown&) const { return "ends, so that another node coordinates"; }
 };
 
 bool is_routine(const CoordinatorEvent& event) {
