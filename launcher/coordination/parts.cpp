@@ -43,8 +43,9 @@ namespace {
 constexpr char kWarning = 'W', kNode = 'N', kHolder = 'H', kTrouble = 'T', kRefused = 'R';
 // What the agent asks, and says with a number behind it.
 constexpr char kWhoHolds[] = "who", kPlace[] = "place ", kLink[] = "link";
-// At the end of a job the coordinator removes its record, which takes it a moment.
-constexpr std::chrono::milliseconds kReleasesWithin{1500}, kRevokesWithin{1000};
+// At the end of a job the coordinator removes its record, which takes it a moment, and gives up by itself a little
+// earlier than this.
+constexpr std::chrono::milliseconds kReleasesWithin{5500}, kRevokesWithin{1000};
 // What a coordinator that was given up waits for all agents to link.
 constexpr std::chrono::seconds kGivenUpStaysFor{3};
 // Larger than any round, so that agents take the end that this one tells for news.

@@ -229,7 +229,10 @@ void CoordinatorCore::on(const AgentReported& event) {
   const Node& node = roster_.update(now_, event.agent, event.state, event.address, event.arrived_at);
   if (node.state.left) {  // it gives up its node rank, so it is not marked as heard
     const std::string why = node.state.stopped_because.empty() ? "" : ": " + node.state.stopped_because;
+    const bool is_coordinators = roster_.is_own(node) && config_.epoch_is_number && !over();
+    if (is_coordinators) own_leaves(event.agent);
     lose(node, gone_since, "node " + describe(node) + " left the job" + why);
+    if (is_coordinators) step_down();  // no agent comes after one that has left by itself
     return advance();
   }
   mark_heard(node);

@@ -16,7 +16,7 @@ using Kind = EtcdRefusal::Kind;
 
 constexpr int kRenewals = 3;  // within the life of a lease
 constexpr milliseconds kShortestWait{50}, kLongestWait{1000};
-constexpr milliseconds kReleaseWithin{3000};
+constexpr milliseconds kReleaseWithin{5000};  // longer than an election of etcd takes
 
 // A tenth is for clocks that run at different speeds.
 LeaseTime fence_after(LeaseTime asked, std::int64_t seconds) { return asked + milliseconds(900 * seconds); }

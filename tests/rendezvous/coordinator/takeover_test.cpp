@@ -325,6 +325,20 @@ TEST_CASE("takeover: a stop signal on the node that coordinates lets it leave, a
   CHECK(job.core.restarts() == 0);
 }
 
+TEST_CASE("takeover: the coordinator steps down when its own agent has left by itself", "[rendezvous][unit]") {
+  MovingJob job(0);
+  job.run_round();
+  AgentState gone = job.serving("a", WorkersPhase::Idle);
+  gone.left = true;
+  gone.stopped_because = "ddprun was killed";
+  job.hear(1, gone);
+  CHECK(job.has(StepDown{}));
+  CHECK(job.told(2).kind == Directive::Kind::Stop);
+  job.b_takes_over();
+  job.hear(3, job.serving("b", WorkersPhase::Idle));
+  CHECK(job.core.round() == 2);
+}
+
 TEST_CASE("takeover: the coordinator does not wait for ever for its own node to leave", "[rendezvous][unit]") {
   MovingJob job(0);
   job.hear(1, job.on("a"));
