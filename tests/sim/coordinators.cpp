@@ -355,6 +355,10 @@ void World::carry_out(Coordinator& coordinator, const AnswerBeat& action) {
   });
 }
 
+void World::carry_out(Coordinator& coordinator, const CoordinatorLogLine& action) {
+  if (is_newest(coordinator)) invariants_.on_logged(action.text);
+}
+
 void World::carry_out(Coordinator& coordinator, const CloseLink& action) {
   const auto link = coordinator.links.find(action.agent);
   if (link != coordinator.links.end()) close_coordinators_end(link->second);

@@ -183,8 +183,8 @@ void World::end_process(Process& process) {
   if (is_own && !process.left) coverage_.reached(Branch::CoordinatorDied);
 }
 
-// The keeper of an agent that has left waits a moment for a coordinator that removes the job's record, or steps down, and
-// gives its lease up, unless it is killed as well.
+// The keeper of an agent that has left waits a moment for a coordinator that removes the job's record, or steps down,
+// and gives its lease up, unless it is killed as well.
 void World::end_coordinators_on(int machine, bool has_left) {
   for (Coordinator& coordinator : scene_.coordinators) {
     if (coordinator.machine != machine || !coordinator.alive) continue;

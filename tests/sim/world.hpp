@@ -143,9 +143,9 @@ class World {
   void carry_out(Coordinator& coordinator, const rendezvous::AnswerBeat& action);
   void carry_out(Coordinator& coordinator, const rendezvous::CloseLink& action);
   void carry_out(Coordinator& coordinator, const rendezvous::OpenStore& action);
-  // What is said is heard when it is decided.
+  // What is said is heard when it is decided. From when it is logged it may not be forgotten.
   void carry_out(Coordinator&, const rendezvous::PublishFailure&) {}
-  void carry_out(Coordinator&, const rendezvous::CoordinatorLogLine&) {}
+  void carry_out(Coordinator& coordinator, const rendezvous::CoordinatorLogLine& action);
   void carry_out(Coordinator&, const rendezvous::RecordNode&) {}  // nothing depends on it
   void carry_out(Coordinator& coordinator, const rendezvous::Record& action);
   void carry_out(Coordinator& coordinator, const rendezvous::JobDone& action);

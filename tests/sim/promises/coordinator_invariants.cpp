@@ -490,6 +490,12 @@ void Invariants::on_said(const std::string& text) {
   known_.erase(process->index);
 }
 
+void Invariants::on_logged(const std::string& text) {
+  if (!has(text, " was lost: ") || scene_.coordinator->core.over()) return;
+  const Process* const process = process_on(text.substr(5, text.find(' ', 5) - 5));
+  if (process) loss_told_[process->index] = scene_.coordinator->core.round();
+}
+
 // Returns since when a process is silent, as far as the coordinator can know.
 Time Invariants::silent_since(int process) const {
   const Time heard = found(heard_, process).value_or(Time());
@@ -559,6 +565,13 @@ void Invariants::check_told(const rendezvous::JobRecord& record) const {
       std::to_string(sent_restarts_) + " restarts were announced, " + std::to_string(record.restarts) + " are known");
   promise(Promise::ToldIsKept, !sent_end_ || (record.exit && record.exit->reason == sent_end_->reason),
           sent_end_ ? sent_end_->reason : "");
+  for (const auto& [process, round] : loss_told_) {
+    const std::string& lost = scene_.process(process).config.incarnation;
+    const bool is_member = round == record.round && !record.exit &&
+                           std::any_of(record.members.begin(), record.members.end(),
+                                       [&](const auto& member) { return member.incarnation == lost; });
+    promise(Promise::ToldIsKept, !is_member, scene_.process(process).config.host + " was lost");
+  }
   const bool may_run = phase == Phase::Opening || phase == Phase::Running;
   for (const auto& [process, told] : sent_off_) {
     const bool is_stop = told.kind == Directive::Kind::Stop && told.round == record.round &&

@@ -132,6 +132,7 @@ class Invariants {
   void on_sent_off(const Process& to, const rendezvous::Directive& directive);  // now that it is recorded
   void on_not_sent(int agent, const rendezvous::Directive& directive);          // since its link is gone
   void on_said(const std::string& text);
+  void on_logged(const std::string& text);  // now that it is recorded
   // Another life of the coordinator begins with this record.
   void on_recovery(const std::optional<rendezvous::JobRecord>& record);
   // A coordinator that did not know whether a node of its record's job lives goes on with that job from now on.
@@ -229,6 +230,7 @@ class Invariants {
   std::set<int> restored_;                        // processes of which a restarted coordinator has heard nothing yet
   std::map<int, Time> broke_;                     // by process: when that link broke for the coordinator
   std::map<int, Time> lost_noticed_, lost_at_;    // by process, if it was lost in the newest round
+  std::map<int, int> loss_told_;                  // by process: the round in which its loss was logged
   std::set<int> lost_by_cut_;                     // processes that were lost because their links broke
   std::set<int> challengers_;                     // processes that came while their node rank was held
   std::string stop_reason_;                       // why the newest round that was stopped was
