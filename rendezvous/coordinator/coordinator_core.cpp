@@ -523,7 +523,7 @@ void CoordinatorCore::on_stop_signal(const Node& node) {
     return &other != &node && !other.leaving && (other.seat >= 0 || roster_.is_spare(other));
   });
   // The coordinator's own may leave where another node can coordinate, and is there.
-  const bool is_bound = roster_.is_own(node) && (!config_.epoch_is_number || others == 0);  // mutant: own_stays
+  const bool is_bound = roster_.is_own(node) && (!config_.epoch_is_number || others == 0);
   const bool may_leave = elastic() && !is_bound && (node.seat < 0 || others >= config_.job.min_nodes);
   const bool has_workers = node.seat >= 0 && (job_.phase != Phase::Gathering);
   if (!may_leave) {
