@@ -39,6 +39,8 @@ CudaApi cuda_table(const SharedLibrary& library) {
   library.find("cuCtxGetStreamPriorityRange", api.context_get_stream_priority_range);
   library.find("cuMemAlloc_v2", api.memory_allocate);
   library.find("cuMemFree_v2", api.memory_free);
+  library.find("cuMemHostAlloc", api.host_memory_allocate);
+  library.find("cuMemFreeHost", api.host_memory_free);
   library.find("cuMemcpyHtoDAsync_v2", api.copy_to_device);
   library.find("cuMemcpyDtoHAsync_v2", api.copy_to_host);
   library.find("cuMemcpyDtoDAsync_v2", api.copy_on_device);

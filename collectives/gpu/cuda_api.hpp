@@ -23,6 +23,8 @@ enum class CudaResult : std::int32_t { Success = 0, NotInitialized = 3, NoDevice
 constexpr unsigned kCudaNonBlockingStream = 1;  // neither waits for the legacy default stream nor makes it wait
 constexpr unsigned kCudaEventWithoutTime = 2;   // cudaEventDisableTiming: cheaper
 
+constexpr unsigned kCudaPortableMemory = 1;     // host memory that is pinned for all contexts
+
 // CUdevice_attribute
 enum class CudaAttribute : std::int32_t { ComputeCapabilityMajor = 75, ComputeCapabilityMinor = 76 };
 
@@ -48,6 +50,8 @@ struct CudaApi {
   CudaResult (*context_get_stream_priority_range)(int* least, int* greatest);
   CudaResult (*memory_allocate)(std::uint64_t* address, std::size_t);
   CudaResult (*memory_free)(std::uint64_t address);
+  CudaResult (*host_memory_allocate)(void** memory, std::size_t, unsigned flags);
+  CudaResult (*host_memory_free)(void* memory);
   CudaResult (*copy_to_device)(std::uint64_t to, const void* from, std::size_t, CudaStream*);
   CudaResult (*copy_to_host)(void* to, std::uint64_t from, std::size_t, CudaStream*);
   CudaResult (*copy_on_device)(std::uint64_t to, std::uint64_t from, std::size_t, CudaStream*);

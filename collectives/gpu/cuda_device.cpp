@@ -80,6 +80,12 @@ void CudaDevice::download(void* to, const void* from, std::size_t size, CudaStre
   check(api_, api_.stream_synchronize(stream), "waiting for a copy from device memory");
 }
 
+void CudaDevice::start_download(void* to, const void* from, std::size_t size, CudaStream* stream) const {
+  if (size == 0) return;
+  const CurrentDevice current(*this);
+  check(api_, api_.copy_to_host(to, address(from), size, stream), "copying from device memory");
+}
+
 void CudaDevice::synchronize(CudaStream* stream) const {
   const CurrentDevice current(*this);
   check(api_, api_.stream_synchronize(stream), "waiting for a stream");
@@ -117,6 +123,24 @@ void DeviceEvent::record(CudaStream* stream) {
 void DeviceEvent::block(CudaStream* stream) const {
   const CurrentDevice current(device_);
   check(device_.api(), device_.api().stream_wait_event(stream, event_, 0), "making a stream wait");
+}
+
+bool DeviceEvent::is_reached() const {
+  const CudaResult result = device_.api().event_query(event_);
+  if (result == CudaResult::NotReady) return false;
+  check(device_.api(), result, "asking for the end of work on the GPU");
+  return true;
+}
+
+PinnedMemory::PinnedMemory(const CudaDevice& device, std::size_t size) : device_(device) {
+  const CurrentDevice current(device_);
+  const std::string what = "pinning " + std::to_string(size) + " bytes of host memory";
+  check(device_.api(), device_.api().host_memory_allocate(&memory_, size, kCudaPortableMemory), what.c_str());
+}
+
+PinnedMemory::~PinnedMemory() {
+  const CurrentDevice current(device_);
+  device_.api().host_memory_free(memory_);
 }
 
 DeviceMemory::DeviceMemory(const CudaDevice& device, std::size_t size) : device_(device) {

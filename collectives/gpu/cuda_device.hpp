@@ -42,6 +42,8 @@ class CudaDevice {
   void upload(void* to, const void* from, std::size_t size, CudaStream* stream) const;
   void synchronize(CudaStream* stream) const;  // the host waits
   void download(void* to, const void* from, std::size_t size, CudaStream* stream) const;
+  // Puts a copy to PinnedMemory on the stream; the host does not wait.
+  void start_download(void* to, const void* from, std::size_t size, CudaStream* stream) const;
 
  private:
   const CudaApi& api_;
@@ -91,6 +93,8 @@ class DeviceEvent {
   void record(CudaStream* stream);
   // Makes work issued to the stream from now on wait for the marked work (cudaStreamWaitEvent).
   void block(CudaStream* stream) const;
+  // Returns whether the marked work is done.
+  bool is_reached() const;
 
  private:
   const CudaDevice& device_;
@@ -108,6 +112,20 @@ class DeviceMemory {
  private:
   const CudaDevice& device_;
   std::uint64_t address_ = 0;
+};
+
+// Memory of the host that a GPU copies to while the host goes on.
+class PinnedMemory {
+ public:
+  PinnedMemory(const CudaDevice& device, std::size_t size);
+  ~PinnedMemory();
+  PinnedMemory(const PinnedMemory&) = delete;
+  PinnedMemory& operator=(const PinnedMemory&) = delete;
+  char* get() const { return static_cast<char*>(memory_); }
+
+ private:
+  const CudaDevice& device_;
+  void* memory_ = nullptr;
 };
 
 // Kernels that were compiled for this kind of GPU. It must outlive the work that was launched from it: free the memory

@@ -29,6 +29,7 @@ class CudaOptimizer {
   // Takes a step, unless `scaler` has noted an overflow. `scaler` may be null.
   void step(const LossScaler* scaler);
   std::int64_t steps_taken() const;  // the host waits
+  std::int64_t* steps_address() const { return &control()->steps; }
   void set_steps_taken(std::int64_t steps) const;
 
  private:

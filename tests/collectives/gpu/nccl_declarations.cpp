@@ -99,6 +99,8 @@ CALLED_ALIKE(CudaApi, event_query, cuEventQuery);
 CALLED_ALIKE(CudaApi, context_get_stream_priority_range, cuCtxGetStreamPriorityRange);
 CALLED_ALIKE(CudaApi, memory_allocate, cuMemAlloc);
 CALLED_ALIKE(CudaApi, memory_free, cuMemFree);
+CALLED_ALIKE(CudaApi, host_memory_allocate, cuMemHostAlloc);
+CALLED_ALIKE(CudaApi, host_memory_free, cuMemFreeHost);
 CALLED_ALIKE(CudaApi, copy_to_device, cuMemcpyHtoDAsync);
 CALLED_ALIKE(CudaApi, copy_to_host, cuMemcpyDtoHAsync);
 CALLED_ALIKE(CudaApi, copy_on_device, cuMemcpyDtoDAsync);
@@ -108,6 +110,7 @@ SAME_NUMBER(CudaResult::NotInitialized, CUDA_ERROR_NOT_INITIALIZED);
 SAME_NUMBER(CudaResult::NoDevice, CUDA_ERROR_NO_DEVICE);
 SAME_NUMBER(CudaResult::NotReady, CUDA_ERROR_NOT_READY);
 SAME_NUMBER(kCudaNonBlockingStream, CU_STREAM_NON_BLOCKING);
+SAME_NUMBER(kCudaPortableMemory, CU_MEMHOSTALLOC_PORTABLE);
 SAME_NUMBER(kCudaEventWithoutTime, CU_EVENT_DISABLE_TIMING);
 
 // cuda.h maps these names to those that cuda_api.cpp looks up.
