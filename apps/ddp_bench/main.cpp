@@ -209,13 +209,10 @@ void bench_layer(int calls) {
   }
 }
 
-}  // namespace
+// ---- The subcommands; each runs its benchmark when its line has been read ----
 
-int main(int argc, char** argv) {
-  CLI::App app("Puts load on what is measured and prints one JSON object a line.", "ddp_bench");
-  app.require_subcommand(1);
-  StoreOptions options;
-  CLI::App* store = app.add_subcommand("store", "Clients of a c10d store that listens on this machine");
+void declare_store(CLI::App& app, StoreOptions& options) {
+  CLI::App* const store = app.add_subcommand("store", "Clients of a c10d store that listens on this machine");
   store->option_defaults()->always_capture_default();
   std::vector<std::string> names;
   for (const auto& [name, scenario] : scenarios()) names.push_back(name);
@@ -226,62 +223,86 @@ int main(int argc, char** argv) {
   store->add_option("--storm", options.storm, "Connections of the storm");
   store->add_option("scenarios", options.scenarios, "Scenarios to run; all if none is named")
       ->check(CLI::IsMember(names));
+  store->callback([&options, names] {
+    if (options.scenarios.empty()) options.scenarios = names;
+    bench_store(options);
+  });
+}
 
-  KeyMapOptions maps;
-  CLI::App* key_map = app.add_subcommand("key-map", "The store's map of keys next to std::unordered_map, in memory");
+void declare_key_map(CLI::App& app, KeyMapOptions& options) {
+  const char* const what = "The store's map of keys next to std::unordered_map, in memory";
+  CLI::App* const key_map = app.add_subcommand("key-map", what);
   key_map->option_defaults()->always_capture_default();
-  key_map->add_option("--keys", maps.keys, "Keys in a map")->check(CLI::Range(1, 10000000));
-  key_map->add_option("--runs", maps.runs, "Runs with each map; the medians are printed")->check(CLI::Range(1, 1000));
+  key_map->add_option("--keys", options.keys, "Keys in a map")->check(CLI::Range(1, 10000000));
+  key_map->add_option("--runs", options.runs, "Runs with each map; the medians are printed")
+      ->check(CLI::Range(1, 1000));
+  key_map->callback([&options] { bench_key_map(options); });
+}
 
-  RendezvousOptions agents;
-  CLI::App* rendezvous = app.add_subcommand("rendezvous", "Agents of many nodes, for one ddprun that coordinates them");
+void declare_rendezvous(CLI::App& app, RendezvousOptions& options) {
+  const char* const what = "Agents of many nodes, for one ddprun that coordinates them";
+  CLI::App* const rendezvous = app.add_subcommand("rendezvous", what);
   rendezvous->option_defaults()->always_capture_default();
-  rendezvous->add_option("--nodes", agents.nodes, "Nodes of the job")->check(CLI::Range(2, 100000));
-  rendezvous->add_option("--beat", agents.beat, "Seconds of heartbeats")->check(CLI::Range(0, 3600));
-  rendezvous->add_option("--ddprun", agents.ddprun, "The ddprun to measure");
+  rendezvous->add_option("--nodes", options.nodes, "Nodes of the job")->check(CLI::Range(2, 100000));
+  rendezvous->add_option("--beat", options.beat, "Seconds of heartbeats")->check(CLI::Range(0, 3600));
+  rendezvous->add_option("--ddprun", options.ddprun, "The ddprun to measure");
+  rendezvous->callback([&options] { bench_rendezvous(options); });
+}
 
-  CollectiveOptions ranks;
-  CLI::App* collectives =
-      app.add_subcommand("collectives", "A rank that ddprun started: libddp, plain Gloo, what memory allows, in turn");
-  ddp::bench::declare_options(*collectives, ranks.plan);
+void declare_collectives(CLI::App& app, CollectiveOptions& options) {
+  const char* const what = "A rank that ddprun started: libddp, plain Gloo, what memory allows, in turn";
+  CLI::App* const collectives = app.add_subcommand("collectives", what);
+  ddp::bench::declare_options(*collectives, options.plan);
   collectives
-      ->add_option("--contenders", ranks.contenders,
+      ->add_option("--contenders", options.contenders,
                    "Libraries to measure in turn; if gloo is the first, it runs without libddp's corrections")
       ->check(CLI::IsMember({"libddp", "libddp_async", "libddp_in_place", "gloo", "memory"}));
+  collectives->add_option("--backend", options.backend, "The backend that libddp uses");
+  collectives->callback([&options] { bench_collectives(options); });
+}
 
-  collectives->add_option("--backend", ranks.backend, "The backend that libddp uses");
+void declare_nccl(CLI::App& app, NcclOptions& options) {
+  const char* const what = "A rank that ddprun started, with a GPU: libddp and NCCL itself in turn";
+  CLI::App* const nccl = app.add_subcommand("nccl", what);
+  ddp::bench::declare_options(*nccl, options.plan);
+  nccl->add_flag("--count", options.counts, "Print how many GPUs there are; no job is needed");
+  nccl->callback([&options] { bench_nccl(options); });
+}
 
-  NcclOptions gpus;
-  CLI::App* nccl = app.add_subcommand("nccl", "A rank that ddprun started, with a GPU: libddp and NCCL itself in turn");
-  ddp::bench::declare_options(*nccl, gpus.plan);
-  nccl->add_flag("--count", gpus.counts, "Print how many GPUs there are; no job is needed");
-
-  int calls = 20000;
-  CLI::App* layer = app.add_subcommand("layer", "A rank that ddprun started: what a call costs in libddp itself");
+void declare_layer(CLI::App& app, int& calls) {
+  CLI::App* const layer = app.add_subcommand("layer", "A rank that ddprun started: what a call costs in libddp itself");
   layer->option_defaults()->always_capture_default();
   layer->add_option("--calls", calls, "Calls of each kind")->check(CLI::Range(1000, 100000000));
+  layer->callback([&calls] { bench_layer(calls); });
+}
 
-  ddp::bench::StepOptions step_options;
-  CLI::App* steps = app.add_subcommand("ddp", "A rank that ddprun started: training steps with and without DDP");
-  ddp::bench::declare_options(*steps, step_options);
+void declare_steps(CLI::App& app, ddp::bench::StepOptions& options) {
+  CLI::App* const steps = app.add_subcommand("ddp", "A rank that ddprun started: training steps with and without DDP");
+  ddp::bench::declare_options(*steps, options);
+  steps->callback([&options] { ddp::bench::bench_steps(options); });
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app("Puts load on what is measured and prints one JSON object a line.", "ddp_bench");
+  app.require_subcommand(1);
+  StoreOptions store;
+  declare_store(app, store);
+  KeyMapOptions key_map;
+  declare_key_map(app, key_map);
+  RendezvousOptions rendezvous;
+  declare_rendezvous(app, rendezvous);
+  CollectiveOptions collectives;
+  declare_collectives(app, collectives);
+  NcclOptions nccl;
+  declare_nccl(app, nccl);
+  int calls = 20000;
+  declare_layer(app, calls);
+  ddp::bench::StepOptions steps;
+  declare_steps(app, steps);
   try {
     app.parse(argc, argv);
-    if (key_map->parsed()) {
-      bench_key_map(maps);
-    } else if (rendezvous->parsed()) {
-      bench_rendezvous(agents);
-    } else if (collectives->parsed()) {
-      bench_collectives(ranks);
-    } else if (nccl->parsed()) {
-      bench_nccl(gpus);
-    } else if (layer->parsed()) {
-      bench_layer(calls);
-    } else if (steps->parsed()) {
-      ddp::bench::bench_steps(step_options);
-    } else {
-      if (options.scenarios.empty()) options.scenarios = names;
-      bench_store(options);
-    }
     return 0;
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;

@@ -385,14 +385,21 @@ class Output::Thread {
     epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, reader.fd.get(), &event);
   }
 
+  void forget(const Reader& reader) { epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, reader.fd.get(), nullptr); }
+
+  // Closing alone would not do: epoll goes on as long as a child that is yet to execute its program has the pipe too.
+  void close(Reader& reader) {
+    if (reader.fd && !reader.is_paused) forget(reader);
+    reader.fd.close();
+  }
+
   void read_or_pause(Reader& reader, Clock::time_point now) {
     if (!reader.fd) return;
     if (reader.stream.may_take()) {
       read_once(reader, now);
       return;
     }
-    // Removed, since epoll reports a closed end even with an empty event mask.
-    epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, reader.fd.get(), nullptr);
+    forget(reader);  // epoll reports a closed end even with an empty event mask
     reader.is_paused = true;
     ++paused_;
   }
@@ -529,7 +536,7 @@ class Output::Thread {
     const ssize_t size = read(reader.fd.get(), buffer_.data(), buffer_.size());
     if (size < 0 && (errno == EAGAIN || errno == EINTR)) return 0;
     if (size <= 0) {  // end of file, which a pty reports as EIO
-      reader.fd.close();
+      close(reader);
       return 0;
     }
     bytes_read_.fetch_add(static_cast<std::uint64_t>(size), std::memory_order_relaxed);
@@ -543,7 +550,7 @@ class Output::Thread {
     Losses losses;
     for (Reader& reader : readers_) {
       drain(reader, now);
-      reader.fd.close();
+      close(reader);
       reader.stream.finish();
       losses.add(reader.stream.file());
       add_words(last_words, reader);

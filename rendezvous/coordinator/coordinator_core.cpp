@@ -1013,8 +1013,19 @@ void CoordinatorCore::count_first_cause(const std::string& name) {
 // Whether a node has a place only as long as no other node wants it.
 bool CoordinatorCore::makes_room(const Node& node) const {
   if (config_.job.exclude_after == 0 || roster_.is_own(node)) return false;
-  const auto count = first_causes_.find(describe(node));
-  return count != first_causes_.end() && count->second >= config_.job.exclude_after;  // mutant: makes_room
+  return times_first_cause(node) >= config_.job.exclude_after;  // mutant: makes_room
+}
+
+// The coordinator's own node has a name without an address. What it was the cause of while it coordinated counts on
+// when another node does.
+int CoordinatorCore::times_first_cause(const Node& node) const {
+  const auto count_of = [this](const std::string& name) {
+    const auto count = first_causes_.find(name);
+    return count == first_causes_.end() ? 0 : count->second;
+  };
+  const Node* const own = roster_.find(roster_.own());
+  const bool has_coordinated = !node.address.empty() && !(own && own->state.host == node.state.host);
+  return count_of(describe(node)) + (has_coordinated ? count_of(node.state.host) : 0);  // mutant: has_coordinated
 }
 
 // Counts those of single workers, which the agent of a job's only node starts by itself.

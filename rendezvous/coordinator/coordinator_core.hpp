@@ -317,6 +317,7 @@ class CoordinatorCore {
   std::string name_at_fault(const std::optional<WorkerFailure>& cause, const std::string& loss) const;
   void count_first_cause(const std::string& name);
   bool makes_room(const Node& node) const;
+  int times_first_cause(const Node& node) const;
   void spend_restart();
   void count_successors(int successors);
   std::string describe_budget() const;

@@ -61,8 +61,11 @@ std::optional<rendezvous::DescriptorMessage> ask(const std::string& name, std::s
   }
 }
 
-// Gives the file its memory. Without it the first write would be a SIGBUS where there is no more.
-void allocate_all(int file, std::size_t bytes, const std::string& name) {
+// Gives the file its memory. Without it the first write would be a SIGBUS where there is no more. A file that a process
+// before this one has filled has it; asking again would take the kernel a look at each page.
+void allocate_all(int file, const struct stat& facts, std::size_t bytes, const std::string& name) {
+  constexpr std::size_t kBlock = 512;  // the unit of st_blocks, on every file system
+  if (static_cast<std::size_t>(facts.st_blocks) * kBlock >= bytes) return;
   int result = 0;
   do {
     result = fallocate(file, 0, 0, static_cast<off_t>(bytes));
@@ -116,7 +119,7 @@ KeptOffer ask_for_kept_memory(const std::string& name, std::size_t bytes, Mappin
   if (fstat(file, &facts) != 0 || static_cast<std::size_t>(facts.st_size) != bytes) {
     keep_failed(name, "ddprun's memory has another size (use ddprun and libddp of one release)");
   }
-  allocate_all(file, bytes, name);
+  allocate_all(file, facts, bytes, name);
   offer.memory = Mapping(file, bytes, true, pages);
   offer.outlives_process = true;
   const auto go_on = rendezvous::number_in(answer->text, "go_on").value_or(0);

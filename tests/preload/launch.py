@@ -34,7 +34,7 @@ class Launch:
     """The argument of a test."""
 
     def __init__(self, ddprun, python):
-        self.ddprun, self.python = ddprun, python
+        self.ddprun, self.python = ddprun, Python(python)
         self._folder = tempfile.TemporaryDirectory(prefix="preload_")
         self.folder = self._folder.name
         self.jobs = []
@@ -92,7 +92,7 @@ class Launch:
             assert one == other, f"{stream}, of a worker started by exec (-), and forked (+):\n{difference(one, other)}"
         return forked
 
-    def check_none_left(self):
+    def check_nothing_left(self):
         for job in self.jobs:
             if not job.running():
                 left = job.left_over()

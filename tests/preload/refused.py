@@ -59,7 +59,7 @@ def _(launch):
                          environment={"PYTHONPATH": os.path.dirname(module)})
         pattern = why if why.endswith(".*") else re.escape(why.format(module=module))
         check_fell_back(job, "unsafe", pattern)
-        launch.check_none_left()
+        launch.check_nothing_left()
 
 
 @promise("a module that initialises CUDA is refused, one that only opens it is not")

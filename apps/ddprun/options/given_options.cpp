@@ -40,9 +40,7 @@ std::string module_list(const std::string& text) {
   return good ? "" : "give names of modules with commas between, or auto, not '" + text + "'";
 }
 
-}  // namespace
-
-void declare(Declaration& d, GivenOptions& given) {
+void declare_workers(Declaration& d, GivenOptions& given) {
   d.group("Workers");
   d.value(
       "nproc-per-node", given.nproc_per_node, "N|cpu|gpu|xpu|npu|auto",
@@ -67,7 +65,9 @@ void declare(Declaration& d, GivenOptions& given) {
       .variable("")
       .ddprun_only();
   d.value("role", given.role, "NAME", "Role of the workers (ROLE_NAME).");
+}
 
+void declare_program(Declaration& d, GivenOptions& given) {
   d.group("Program");
   d.flag("module", given.module, "Run the program as a Python module: `python -u -m program`.", 'm');
   d.flag("no-python", given.no_python, "Execute the program directly, even if it looks like a Python script.");
@@ -115,7 +115,9 @@ void declare(Declaration& d, GivenOptions& given) {
          "Accepted for compatibility with torch.distributed.launch; LOCAL_RANK is always set.")
       .variable("")
       .ddprun_only();
+}
 
+void declare_output(Declaration& d, GivenOptions& given) {
   d.group("Output");
   d.value("redirects", given.logs.redirects, "STREAMS",
           "Streams to write to files instead of the console: 1 stdout, 2 stderr, 3 both, 0 neither. One number is for "
@@ -149,7 +151,9 @@ void declare(Declaration& d, GivenOptions& given) {
        "Worker that reads ddprun's stdin: a rank of the job, all workers, or none. The stdin of the others is empty. "
        "Default: rank 0 if stdin is a terminal, else all.")
       .ddprun_only();
+}
 
+void declare_failure_and_shutdown(Declaration& d, GivenOptions& given) {
   d.group("Failure and shutdown");
   d.value("max-restarts", given.max_restarts, "N",
           "Maximum number of restarts after failures; each restarts all workers of the job.")
@@ -177,8 +181,7 @@ void declare(Declaration& d, GivenOptions& given) {
       .ddprun_only();
   d.value("shutdown-timeout", given.shutdown_timeout, "SECONDS",
           "Time from the signal that asks workers and what they have started to end until SIGKILL. "
-          "TORCH_ELASTIC_SHUTDOWN_TIMEOUT overrides the "
-          "default.")
+          "TORCH_ELASTIC_SHUTDOWN_TIMEOUT overrides the default.")
       .check(kSeconds);
   d.value(
        "monitor-interval", given.monitor_interval, "SECONDS",
@@ -206,18 +209,17 @@ void declare(Declaration& d, GivenOptions& given) {
       "Signals that end the job when ddprun receives them. The first one is forwarded to the workers and starts the "
       "shutdown timeout; a second one kills them at once. Within 2 s of the first, only SIGINT counts as a second "
       "one.");
+}
 
+void declare_nodes(Declaration& d, GivenOptions& given) {
   d.group("Nodes and rendezvous");
-  d.value(
-      "nnodes", given.nodes.nnodes, "N|MIN:MAX",
-      "Number of nodes. MIN:MAX with the c10d and etcd backends makes the job elastic: it runs with any number of "
-      "nodes in "
-      "that range. Default: what the platform says that has started ddprun on each node, such as Slurm or SkyPilot, "
-      "else 1.");
+  d.value("nnodes", given.nodes.nnodes, "N|MIN:MAX",
+          "Number of nodes. MIN:MAX with the c10d and etcd backends makes the job elastic: it runs with any number of "
+          "nodes in that range. Default: what the platform says that has started ddprun on each node, such as Slurm or "
+          "SkyPilot, else 1.");
   d.value("node-rank", given.nodes.node_rank, "N",
           "Static backend: rank of this node, unique in the job; node 0 coordinates. c10d and etcd backends: a new job "
-          "orders its "
-          "nodes by this, after the one that coordinates; else by their host names.")
+          "orders its nodes by this, after the one that coordinates; else by their host names.")
       .check(kCount);
   d.value("master-addr", given.nodes.master_addr, "ADDRESS",
           "Static backend: address of node 0 that all nodes can reach (MASTER_ADDR). Default: 127.0.0.1.");
@@ -251,8 +253,7 @@ void declare(Declaration& d, GivenOptions& given) {
           "c10d and etcd backends: address of this node that others use if it coordinates.");
   d.value("topology", given.nodes.topology, "FILE",
           "c10d and etcd backends: a file as Slurm's topology.conf. Nodes that come together get neighbouring ranks if "
-          "they are "
-          "neighbours in the network. Give it where the job is coordinated.")
+          "they are neighbours in the network. Give it where the job is coordinated.")
       .ddprun_only();
   d.flag(
        "print-environment", given.print_environment,
@@ -260,6 +261,10 @@ void declare(Declaration& d, GivenOptions& given) {
        "of it would be used, and exit.")
       .variable("")
       .ddprun_only();
+}
+
+// Who may join the job: in the group of the nodes.
+void declare_trust(Declaration& d, GivenOptions& given) {
   d.value(
        "secret", given.secret, "auto|none|[file:]PATH",
        "What the nodes of a job prove to each other: that they have the same secret file, or with MUNGE that they are "
@@ -278,7 +283,9 @@ void declare(Declaration& d, GivenOptions& given) {
          "machine are refused unless they are of the user who runs ddprun, or root's. For workers that a wrapper such "
          "as sudo starts as another user.")
       .ddprun_only();
+}
 
+void declare_many_hosts(Declaration& d, GivenOptions& given) {
   d.group("Many hosts");
   d.value(
        "hosts", given.hosts.hosts, "HOST[:N],...",
@@ -315,7 +322,9 @@ void declare(Declaration& d, GivenOptions& given) {
        "-i {host} -- sh -c\", \"srun -N1 -n1 -w {host} sh -c\".")
       .variable("DDPRUN_LAUNCH_AGENT")
       .ddprun_only();
+}
 
+void declare_own(Declaration& d, GivenOptions& given) {
   d.group("ddprun itself");
   d.value("log-level", given.log_level, "debug|info|warning|error", "Lowest level of ddprun's own messages to show.")
       .variable("LOGLEVEL")
@@ -371,6 +380,19 @@ void declare(Declaration& d, GivenOptions& given) {
       .variable("")
       .ddprun_only();
   d.flag("help", given.help, "Print this page and exit.", 'h').variable("");
+}
+
+}  // namespace
+
+void declare(Declaration& d, GivenOptions& given) {
+  declare_workers(d, given);
+  declare_program(d, given);
+  declare_output(d, given);
+  declare_failure_and_shutdown(d, given);
+  declare_nodes(d, given);
+  declare_trust(d, given);
+  declare_many_hosts(d, given);
+  declare_own(d, given);
 }
 
 }  // namespace ddp::apps

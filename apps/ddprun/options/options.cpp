@@ -355,16 +355,46 @@ FromPlatform take_place(const launcher::HostPlace& place, GivenOptions& given) {
   return {.secret = place.secret};
 }
 
+// torchrun reads the default of --shutdown-timeout from the environment too.
+void read_shutdown_timeout(GivenOptions& given) {
+  const char* const seconds = getenv("TORCH_ELASTIC_SHUTDOWN_TIMEOUT");
+  if (!seconds || !*seconds) return;
+  given.shutdown_timeout = parse_count(seconds);
+  if (given.shutdown_timeout >= 0) return;
+  throw UsageError(std::string("TORCH_ELASTIC_SHUTDOWN_TIMEOUT=") + seconds + ": give a number of seconds");
+}
+
+launcher::LogSettings log_settings(const GivenOptions& given) {
+  try {
+    return {launcher::log_level_from(given.log_level), launcher::log_format_from(given.log_format)};
+  } catch (const rendezvous::Error& error) {
+    throw UsageError(std::string("--log-level, --log-format: ") + error.what());
+  }
+}
+
+// Puts the program, what runs it, and its arguments into the config.
+void take_program(Arguments& split, const GivenOptions& given, const Invocation& invocation,
+                  const launcher::ProgramPlaces& places, launcher::LaunchConfig& config) {
+  const std::string legacy = legacy_argument(given);
+  config.program = launcher::find_program(*split.program, program_kind(given, invocation.compatibility), places);
+  if (invocation.caller && !invocation.caller->program_name.empty()) {
+    config.program.name = invocation.caller->program_name;
+  }
+  config.program_args = std::move(split.program_args);
+  if (!legacy.empty()) config.program_args.insert(config.program_args.begin(), legacy);
+  const bool is_python = config.program.prefix.size() > 1;
+  if (!given.preload.empty() && !is_python) {
+    throw UsageError("--preload " + given.preload + ": '" + *split.program + "' is not run by Python; leave it out");
+  }
+  config.preload = given.preload;
+  config.preload_timeout = std::chrono::seconds(given.preload_timeout);
+}
+
 }  // namespace
 
 ParsedOptions parse_options(const std::vector<std::string>& arguments, const Invocation& invocation) {
   GivenOptions given;
-  if (const char* seconds = getenv("TORCH_ELASTIC_SHUTDOWN_TIMEOUT"); seconds && *seconds) {
-    given.shutdown_timeout = parse_count(seconds);
-    if (given.shutdown_timeout < 0) {
-      throw UsageError(std::string("TORCH_ELASTIC_SHUTDOWN_TIMEOUT=") + seconds + ": give a number of seconds");
-    }
-  }
+  read_shutdown_timeout(given);
   // Read the options, and print a page if that is all that was asked for.
   Declaration declaration;
   declare(declaration, given);
@@ -394,35 +424,17 @@ ParsedOptions parse_options(const std::vector<std::string>& arguments, const Inv
 
   // Resolve the log's settings and the job's.
   Launch launch;
-  try {
-    launch.log = {launcher::log_level_from(given.log_level), launcher::log_format_from(given.log_format)};
-  } catch (const rendezvous::Error& error) {
-    throw UsageError(std::string("--log-level, --log-format: ") + error.what());
-  }
+  launch.log = log_settings(given);
   launch.config = to_config(given, platform, places);
   warn_of_few_cpus(launch.config.workers);
   launch.config.compatibility = invocation.compatibility;
   launch.config.agreed_secret_first = invocation.place.has_value();
   launch.config.is_told_elsewhere = invocation.place && invocation.place->node_rank != 0;
   launch.config.launcher_pid = getpid();
-
-  // Find the program and complete its arguments.
-  const std::string legacy = legacy_argument(given);
-  launch.config.program = launcher::find_program(*split.program, program_kind(given, invocation.compatibility), places);
-  if (invocation.caller && !invocation.caller->program_name.empty()) {
-    launch.config.program.name = invocation.caller->program_name;
-  }
-  launch.config.program_args = std::move(split.program_args);
-  const bool is_python = launch.config.program.prefix.size() > 1;
-  if (!given.preload.empty() && !is_python) {
-    throw UsageError("--preload " + given.preload + ": '" + *split.program + "' is not run by Python; leave it out");
-  }
-  launch.config.preload = given.preload;
+  take_program(split, given, invocation, places, launch.config);
   launch.config.serve_gloo = given.gloo == "ddp";
   launch.config.keep_memory = keep_memory(given.keep_memory);
   launch.config.job.survivors_stay = survivors_stay(given, launch.config);
-  launch.config.preload_timeout = std::chrono::seconds(given.preload_timeout);
-  if (!legacy.empty()) launch.config.program_args.insert(launch.config.program_args.begin(), legacy);
   return launch;
 }
 

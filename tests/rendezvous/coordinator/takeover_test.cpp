@@ -10,6 +10,7 @@
 #include "tests/rendezvous/coordinator/small_job.hpp"
 
 using namespace ddp::rendezvous;
+using Catch::Matchers::Contains;
 using std::chrono::seconds;
 
 namespace {
@@ -138,6 +139,30 @@ TEST_CASE("takeover: a newcomer that coordinates displaces the one with node ran
   CHECK(job.told(3).assignment.node_rank == 0);
   CHECK(job.told(4).assignment.node_rank == 2);
   CHECK(job.told(5).assignment.node_rank == 1);
+}
+
+TEST_CASE("takeover: --exclude-after counts on for the node that coordinated before", "[rendezvous][unit]") {
+  MovingJob job(9);
+  job.shape.exclude_after = 1;
+  job.begin_on("a", "99", "", std::nullopt);
+  job.run_round();
+  AgentState failed = job.serving("a", WorkersPhase::Idle);
+  failed.failures.resize(1);
+  failed.failures[0].status.code = 3;
+  job.hear(1, failed);
+  job.hear(2, job.serving("b", WorkersPhase::Idle));
+  job.step(StoreOpened{2, "", 1});
+  REQUIRE_THAT(job.told(1).reason,
+               Contains("node a was the first cause of 1 failure (--exclude-after) and coordinates"));
+  job.b_takes_over();
+  job.hear(3, job.serving("b", WorkersPhase::Idle));
+  job.hear(5, job.on("c"));
+  job.hear(4, job.serving("a", WorkersPhase::Idle));
+  job.step(StoreOpened{3, "", 1});
+  CHECK(job.told(3).kind == Directive::Kind::Run);
+  CHECK(job.told(5).kind == Directive::Kind::Run);
+  CHECK(job.told(4).kind == Directive::Kind::Wait);
+  CHECK_THAT(job.told(4).reason, Contains("--exclude-after"));
 }
 
 TEST_CASE("takeover: a fixed job spends a restart and waits for a replacement", "[rendezvous][unit]") {

@@ -182,7 +182,8 @@ void Invariants::check_run(const Process& to, const Directive& directive) {
                           std::to_string(run.node_count) + " in round " + std::to_string(directive.round);
   promise(Promise::StrangersStayOut, to.role != Process::Role::ShapeDiffers || is_alike(to.config, job), who);
   promise(Promise::MembersAgree, agreed(run) == agreed(other), who);
-  promise(Promise::ZeroIsTheCoordinators, (run.node_rank == 0) == (to.index == scene_.coordinator->process), who);
+  const bool is_coordinators = to.machine == scene_.coordinator->machine;
+  promise(Promise::ZeroIsTheCoordinators, (run.node_rank == 0) == is_coordinators, who);
   promise(Promise::GivenRankIsKept, !job.node_ranks_given || run.node_rank == to.config.node_rank, who);
   promise(Promise::NodesWithinLimits, run.node_count >= job.min_nodes && run.node_count <= job.max_nodes, who);
   check_master_addr(to, run, other);
