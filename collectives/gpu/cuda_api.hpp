@@ -23,7 +23,11 @@ enum class CudaResult : std::int32_t { Success = 0, NotInitialized = 3, NoDevice
 constexpr unsigned kCudaNonBlockingStream = 1;  // neither waits for the legacy default stream nor makes it wait
 constexpr unsigned kCudaEventWithoutTime = 2;   // cudaEventDisableTiming: cheaper
 
-constexpr unsigned kCudaPortableMemory = 1;     // host memory that is pinned for all contexts
+constexpr unsigned kCudaPortableMemory = 1;  // host memory that is pinned for all contexts
+
+// CUstreamCaptureStatus, CUstreamCaptureMode
+enum class CudaCapture : std::int32_t { None = 0, Active = 1, Invalidated = 2 };
+enum class CudaCaptureMode : std::int32_t { Global = 0, ThreadLocal = 1, Relaxed = 2 };
 
 // CUdevice_attribute
 enum class CudaAttribute : std::int32_t { ComputeCapabilityMajor = 75, ComputeCapabilityMinor = 76 };
@@ -47,6 +51,10 @@ struct CudaApi {
   CudaResult (*event_destroy)(CudaEvent*);
   CudaResult (*event_record)(CudaEvent*, CudaStream*);
   CudaResult (*event_query)(CudaEvent*);
+  // Captures of CUDA graphs. The first is null in drivers before CUDA 11.3.
+  CudaResult (*stream_get_capture_info)(CudaStream*, CudaCapture*, std::uint64_t* id, void** graph,
+                                        const void*** dependencies, std::size_t* dependency_count);
+  CudaResult (*thread_exchange_capture_mode)(CudaCaptureMode*);
   CudaResult (*context_get_stream_priority_range)(int* least, int* greatest);
   CudaResult (*memory_allocate)(std::uint64_t* address, std::size_t);
   CudaResult (*memory_free)(std::uint64_t address);

@@ -36,6 +36,11 @@ class CudaDevice {
   int compute_capability() const;
   std::mutex& issuing() { return issuing_; }
 
+  // Returns a number of the CUDA graph that is captured from the stream; 0 if none is.
+  std::uint64_t capture_of(CudaStream* stream) const;
+  // Throws rendezvous::Error{InvalidArgument}, "WHAT: not while a CUDA graph is captured", if one is.
+  void refuse_in_capture(CudaStream* stream, const std::string& what) const;
+
   // Work on this device's memory in the stream's order. upload() and download() block until they are done.
   void copy(void* to, const void* from, std::size_t size, CudaStream* stream) const;
   void clear(void* at, std::size_t size, CudaStream* stream) const;
@@ -66,6 +71,20 @@ class CurrentDevice {
 
  private:
   const CudaApi& api_;
+};
+
+// While it lives, this thread may call functions such as the query of an event although a CUDA graph is captured, by
+// whatever thread. Without it the driver would end that capture.
+class BesideCaptures {
+ public:
+  explicit BesideCaptures(const CudaApi& api) : api_(api) { api_.thread_exchange_capture_mode(&mode_); }
+  ~BesideCaptures() { api_.thread_exchange_capture_mode(&mode_); }
+  BesideCaptures(const BesideCaptures&) = delete;
+  BesideCaptures& operator=(const BesideCaptures&) = delete;
+
+ private:
+  const CudaApi& api_;
+  CudaCaptureMode mode_ = CudaCaptureMode::Relaxed;  // from the constructor on: what the thread's was
 };
 
 // A stream of the highest priority next to the caller's, since communication should not wait for kernels issued later.

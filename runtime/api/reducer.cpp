@@ -126,9 +126,8 @@ ddp_status ddp_reducer_register_comm_hook(ddp_reducer* reducer, const ddp_comm_h
 ddp_status ddp_reducer_register_builtin_comm_hook(ddp_reducer* reducer, int32_t hook) {
   return guard([&] {
     Reducer& registers = not_null(of(reducer), "the reducer");
-    registers.register_comm_hook(registers.is_on_gpu()
-                                     ? ddp::runtime::make_cuda_comm_hook(registers.group(), hook)
-                                     : ddp::runtime::make_builtin_comm_hook(registers.group(), hook));
+    registers.register_comm_hook(registers.is_on_gpu() ? ddp::runtime::make_cuda_comm_hook(registers.group(), hook)
+                                                       : ddp::runtime::make_builtin_comm_hook(registers.group(), hook));
   });
 }
 

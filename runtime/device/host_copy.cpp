@@ -14,19 +14,21 @@ namespace {
 using rendezvous::Error;
 using rendezvous::ErrorCode;
 
-constexpr std::size_t kPiece = std::size_t{16} << 20;
-constexpr std::chrono::milliseconds kPollInterval{1};
+constexpr std::size_t kBytesAtATime = std::size_t{16} << 20;
+constexpr std::chrono::milliseconds kBetweenLooks{1};
 
 }  // namespace
 
-void for_each_piece_on_host(const collectives::CudaDevice& device, const void* from, std::size_t size,
-                            const std::function<void(const char* bytes, std::size_t size)>& use) {
-  if (size == 0) return;
-  const collectives::PinnedMemory piece(device, std::min(size, kPiece));
-  for (std::size_t done = 0; done < size; done += kPiece) {
-    const std::size_t now = std::min(kPiece, size - done);
-    device.download(piece.get(), static_cast<const char*>(from) + done, now, current_stream(device.index()));
-    use(piece.get(), now);
+HostPieces::HostPieces(int device) : device_(collectives::cuda_api(), device) {
+  device_.refuse_in_capture(current_stream(device), "copying tensors to the host");
+  piece_ = std::make_unique<collectives::PinnedMemory>(device_, kBytesAtATime);
+}
+
+void HostPieces::for_each(const void* from, std::size_t size, const Use& use) const {
+  for (std::size_t done = 0; done < size; done += kBytesAtATime) {
+    const std::size_t now = std::min(kBytesAtATime, size - done);
+    device_.download(piece_->get(), static_cast<const char*>(from) + done, now, current_stream(device()));
+    use(piece_->get(), now);
   }
 }
 
@@ -34,6 +36,7 @@ HostCopy::HostCopy(int device)
     : device_(collectives::cuda_api(), device), stream_(device_), made_(device_), done_(device_) {}
 
 char* HostCopy::reserve(std::size_t bytes) {
+  device_.refuse_in_capture(current_stream(device()), "copying tensors to the host");
   if (memory_ != nullptr && bytes <= size_) return memory_->get();
   memory_.reset();
   memory_ = std::make_unique<collectives::PinnedMemory>(device_, std::max<std::size_t>(bytes, 1));
@@ -46,7 +49,9 @@ void HostCopy::begin() {
   made_.block(stream_.get());
 }
 
-void HostCopy::add(char* to, const void* from, std::size_t size) { device_.start_download(to, from, size, stream_.get()); }
+void HostCopy::add(char* to, const void* from, std::size_t size) {
+  device_.start_download(to, from, size, stream_.get());
+}
 
 void HostCopy::end() { done_.record(stream_.get()); }
 
@@ -58,7 +63,7 @@ void HostCopy::wait(Deadline deadline) const {
       throw Error(ErrorCode::Timeout, "the copy from cuda:" + std::to_string(device()) +
                                           " has not ended: the work before it on the stream has not");
     }
-    std::this_thread::sleep_for(kPollInterval);
+    std::this_thread::sleep_for(kBetweenLooks);
   }
 }
 

@@ -11,9 +11,21 @@
 
 namespace ddp::runtime {
 
-// Calls use(bytes, size) for one piece of device memory after the other. The host waits.
-void for_each_piece_on_host(const collectives::CudaDevice& device, const void* from, std::size_t size,
-                            const std::function<void(const char* bytes, std::size_t size)>& use);
+// Brings device memory to the host piece by piece, through pinned memory. The host waits.
+class HostPieces {
+ public:
+  using Use = std::function<void(const char* bytes, std::size_t size)>;
+
+  explicit HostPieces(int device);
+
+  int device() const { return device_.index(); }
+  // Calls use(bytes, size) for one piece after the other.
+  void for_each(const void* from, std::size_t size, const Use& use) const;
+
+ private:
+  collectives::CudaDevice device_;
+  std::unique_ptr<collectives::PinnedMemory> piece_;
+};
 
 // Copies from one GPU's memory to pinned memory of the host, on a stream of its own, while both go on:
 //

@@ -272,6 +272,9 @@ void ProcessGroup::drain() {
     message->awaited = true;
     await_message(*message, lock);
   }
+  while (!on_device_.empty() && on_device_.front().capture != 0 && on_device_.front().start == StartState::OnStream) {
+    on_device_.retire_front();  // its capture was given up
+  }
   changed_.wait(lock, [&] {
     return running_ == 0 &&
            (state_ == State::Dead || (state_ == State::Alive && queue_.empty() && on_device_.empty())) &&

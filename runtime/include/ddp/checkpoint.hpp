@@ -211,8 +211,8 @@ class PendingSave {
   void wait(Milliseconds timeout = kDefaultTimeout) const {
     detail::check(ddp_checkpoint_folder_wait(folder_, save_, timeout.count()));
   }
-  /// Makes this thread's current stream of a GPU wait until the tensors there are copied; the host does not wait. Call it
-  /// before work that changes them, if CheckpointOptions::follow_copies is off.
+  /// Makes this thread's current stream of a GPU wait until the tensors there are copied; the host does not wait. Call
+  /// it before work that changes them, if CheckpointOptions::follow_copies is off.
   void follow() const { detail::check(ddp_checkpoint_folder_follow(folder_)); }
   /// Returns whether the save has ended. Neither waits nor throws.
   bool is_completed() const { return ddp_checkpoint_folder_has_ended(folder_, save_) != 0; }
@@ -298,8 +298,11 @@ class CheckpointFolder {
     throw Error(Status::InvalidArgument, "checkpoints in " + path + ": this process is no member of the group");
   }
   CheckpointFolder(ddp_group* group, const std::string& path, const CheckpointOptions& options) {
-    const ddp_checkpoint_folder_options c = {sizeof(ddp_checkpoint_folder_options), options.keep_last,
-                                             options.keep_every, options.timeout.count(), options.read_only ? 1 : 0,
+    const ddp_checkpoint_folder_options c = {sizeof(ddp_checkpoint_folder_options),
+                                             options.keep_last,
+                                             options.keep_every,
+                                             options.timeout.count(),
+                                             options.read_only ? 1 : 0,
                                              options.follow_copies ? 0 : 1};
     ddp_checkpoint_folder* folder = nullptr;
     detail::check(ddp_checkpoint_folder_create(group, path.c_str(), &c, &folder));

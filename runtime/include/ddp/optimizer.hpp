@@ -184,6 +184,13 @@ class OptimizerShard {
   void set_lr(double lr) {
     for (Options& o : options_) o.lr = lr;
   }
+  /// Sends options that have changed to the GPU, as step() does first. For a step that is replayed from a CUDA graph,
+  /// which does not read them: call it after a change, before the replay; and before the capture. Does nothing on the
+  /// CPU.
+  void send_options() {
+    if (!is_on_gpu()) return;
+    for (std::size_t g = 0; g < options_.size(); ++g) detail::check(Rule::set_on_gpu(on_gpu(), g, options_[g]));
+  }
   /// Sets where parameter i's gradient is from now on: for DistributedDataParallel's own memory,
   /// which moves once with gradient_as_bucket_view.
   void set_gradient(std::size_t i, void* grad) {
@@ -299,7 +306,7 @@ class OptimizerShard {
   /// Enqueues a step of all elements on the GPU, unless scaler, which may be null, has noted an overflow.
   void update_on_gpu(const ddp_cuda_scaler* scaler) {
     if (moved_) send_tensors();
-    for (std::size_t g = 0; g < options_.size(); ++g) detail::check(Rule::set_on_gpu(on_gpu(), g, options_[g]));
+    send_options();
     detail::check(ddp_cuda_optimizer_step(on_gpu(), scaler));
   }
 

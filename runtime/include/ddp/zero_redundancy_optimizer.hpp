@@ -15,8 +15,8 @@
 /// itself, so bits do not depend on the cuts, and no rank has more than its share even where one
 /// parameter is most of the model.
 ///
-/// Since a rank steps only its part, it needs only that part's gradients. With reduce_hook() each gradient is averaged on
-/// the rank that steps it, during backward, which sends half as much:
+/// Since a rank steps only its part, it needs only that part's gradients. With reduce_hook() each gradient is averaged
+/// on the rank that steps it, during backward, which sends half as much:
 ///
 ///     model.register_comm_hook(optimizer.reduce_hook());            // before the first backward
 ///     ...
@@ -89,8 +89,8 @@ class ReduceToOwner final : public CommHook {
       for (std::size_t first = 0; first < gradient.count;) {
         const std::size_t owner = (row_.offset(i) + first * size) / share_;
         const std::size_t end = std::min(gradient.count, ((owner + 1) * share_ - row_.offset(i)) / size);
-        add(runs, static_cast<int>(owner), {element_at(gradient.data, first, gradient.dtype), end - first,
-                                            gradient.dtype, gradient.device});
+        add(runs, static_cast<int>(owner),
+            {element_at(gradient.data, first, gradient.dtype), end - first, gradient.dtype, gradient.device});
         first = end;
       }
     }
@@ -174,15 +174,15 @@ class ZeroRedundancyOptimizer : public OptimizerShard<typename Plain::Rule> {
     step_on_gpu(scaler);
   }
 
-  /// Returns the part of the parameters that this rank steps, for ddp::clip_grad_norm() and ddp::cuda::GradientNorm over
-  /// the group: each parameter that lies in it, or the elements of it that do.
+  /// Returns the part of the parameters that this rank steps, for ddp::clip_grad_norm() and ddp::cuda::GradientNorm
+  /// over the group: each parameter that lies in it, or the elements of it that do.
   std::vector<Parameter> share() const { return this->part(); }
 
   /// Returns a communication hook for DistributedDataParallel::register_comm_hook() that averages each gradient on the
   /// rank that steps it, and nowhere else: half of what is sent otherwise. Elsewhere the gradients hold nothing useful
-  /// afterwards. The model has the same parameters in the same order as this optimizer, or those that MasterWeights made
-  /// this one's of. The optimizer need not outlive the hook. Source: hook_with_zero_step of PyTorch, of which this is
-  /// the first half.
+  /// afterwards. The model has the same parameters in the same order as this optimizer, or those that MasterWeights
+  /// made this one's of. The optimizer need not outlive the hook. Source: hook_with_zero_step of PyTorch, of which this
+  /// is the first half.
   std::shared_ptr<CommHook> reduce_hook() const {
     return std::make_shared<detail::ReduceToOwner>(group_, this->parameters(), share_);
   }

@@ -141,8 +141,8 @@ ddp_tensor Checkpoint::tensor(std::size_t i) const {
                 "checkpoint " + path_ + ": there are " + std::to_string(tensors_.size()) + " tensors in it");
   }
   const auto& [name, tensor] = *tensors_[i];
-  return {name.c_str(), nullptr, own_type(tensor.dtype).value_or(-1), tensor.shape.data(), tensor.shape.size(),
-          {DDP_CPU, 0}};
+  return {name.c_str(),        nullptr,     own_type(tensor.dtype).value_or(-1), tensor.shape.data(),
+          tensor.shape.size(), {DDP_CPU, 0}};
 }
 
 const CheckpointRecord::Tensor& Checkpoint::find(const std::string& name) const {

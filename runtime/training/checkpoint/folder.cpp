@@ -223,8 +223,8 @@ void CheckpointFolder::stage(std::vector<TensorSlice>& slices, bool all) {
 HostCopy& CheckpointFolder::copies_from(std::int32_t device) {
   if (copies_ == nullptr) copies_ = std::make_unique<HostCopy>(device);
   if (copies_->device() == device) return *copies_;
-  throw Error(ErrorCode::InvalidArgument, "tensors on cuda:" + std::to_string(copies_->device()) + " and on cuda:" +
-                                              std::to_string(device) + ": a rank saves from one GPU");
+  throw Error(ErrorCode::InvalidArgument, "tensors on cuda:" + std::to_string(copies_->device()) +
+                                              " and on cuda:" + std::to_string(device) + ": a rank saves from one GPU");
 }
 
 void CheckpointFolder::follow() const {

@@ -119,7 +119,7 @@ class CheckpointFolder {
   const Options options_;
   const SaveGroup ranks_;
   StagingMemory staging_;
-  std::unique_ptr<HostCopy> copies_;  // made for the first tensor on a GPU
+  std::unique_ptr<HostCopy> copies_;               // made for the first tensor on a GPU
   mutable std::atomic<std::uint64_t> written_{0};  // bytes of tensors, in the save in flight
 
   std::mutex mutex_;  // guards everything below

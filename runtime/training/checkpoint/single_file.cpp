@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "runtime/training/checkpoint/single_file.hpp"
 
-#include "collectives/gpu/cuda_device.hpp"
+#include <memory>
+
 #include "rendezvous/base/new_file.hpp"
 #include "runtime/base/buffer.hpp"
 #include "runtime/device/host_copy.hpp"
@@ -9,16 +10,6 @@
 #include "runtime/training/tensor_file/safetensors.hpp"
 
 namespace ddp::runtime {
-namespace {
-
-void write_data(NewFile& file, const ddp_tensor& tensor) {
-  if (tensor.device.kind == DDP_CPU) return file.write(tensor.data, data_bytes(tensor));
-  const collectives::CudaDevice device(collectives::cuda_api(), tensor.device.index);
-  for_each_piece_on_host(device, tensor.data, data_bytes(tensor),
-                         [&](const char* bytes, std::size_t size) { file.write(bytes, size); });
-}
-
-}  // namespace
 
 void save_checkpoint(const std::string& path, std::span<const ddp_tensor> tensors,
                      std::span<const ddp_metadata_entry> metadata) {
@@ -26,7 +17,18 @@ void save_checkpoint(const std::string& path, std::span<const ddp_tensor> tensor
   for (const ddp_tensor& tensor : tensors) check_device(tensor.name, tensor.device);
   NewFile file(rendezvous::temporary_name(path));
   file.write(header.data(), header.size());
-  for (const ddp_tensor& tensor : tensors) write_data(file, tensor);
+  std::unique_ptr<HostPieces> pieces;  // of the last GPU
+  for (const ddp_tensor& tensor : tensors) {
+    if (tensor.device.kind == DDP_CPU) {
+      file.write(tensor.data, data_bytes(tensor));
+      continue;
+    }
+    if (pieces == nullptr || pieces->device() != tensor.device.index) {
+      pieces = std::make_unique<HostPieces>(tensor.device.index);
+    }
+    pieces->for_each(tensor.data, data_bytes(tensor),
+                     [&](const char* bytes, std::size_t size) { file.write(bytes, size); });
+  }
   file.replace(path);
 }
 

@@ -17,16 +17,22 @@ bool is_wider_than_16_bits(const ddp_buffer& buffer) { return dtype_size(buffer.
 CudaCompressHook::CudaCompressHook(ProcessGroup& group, std::int32_t dtype)
     : group_(group), dtype_(dtype), place_(group.gpu()), kernels_(Kernels::of(place_.gpu().index())) {}
 
-void CudaCompressHook::start(const ddp_grad_bucket& bucket) {
+void CudaCompressHook::prepare(const ddp_grad_bucket& bucket) {
   while (bucket.index >= buckets_.size()) buckets_.emplace_back(place_);
+  Compressed& compressed = buckets_[bucket.index];
+  const std::size_t bytes = bucket.buffer.count * dtype_size(dtype_);
+  if (!is_wider_than_16_bits(bucket.buffer) || bytes <= compressed.elements.size()) return;
+  compressed.elements = TensorMemory(place_, bytes);
+  compressed.order.leave();
+}
+
+void CudaCompressHook::start(const ddp_grad_bucket& bucket) {
   Compressed& compressed = buckets_[bucket.index];
   const ddp_buffer& gradients = bucket.buffer;
   if (!is_wider_than_16_bits(gradients)) {
     compressed.in_flight = issue_average(group_, gradients);
     return;
   }
-  const std::size_t bytes = gradients.count * dtype_size(dtype_);
-  if (compressed.elements.size() < bytes) compressed.elements = TensorMemory(place_, bytes);
   compressed.order.enter();
   cast(gradients, narrow(compressed, gradients.count));
   compressed.in_flight = issue_average(group_, narrow(compressed, gradients.count));
@@ -53,7 +59,8 @@ void CudaCompressHook::cast(const ddp_buffer& from, const ddp_buffer& to) const 
                                      static_cast<kernels::Type>(to.dtype),
                                      0,
                                      0};
-  kernels_->launch<kernel::cast>(static_cast<unsigned>(std::min<std::size_t>(chunks, INT_MAX)), {pair}, place_.stream());
+  kernels_->launch<kernel::cast>(static_cast<unsigned>(std::min<std::size_t>(chunks, INT_MAX)), {pair},
+                                 place_.stream());
 }
 
 ddp_buffer CudaCompressHook::narrow(const Compressed& compressed, std::size_t count) const {

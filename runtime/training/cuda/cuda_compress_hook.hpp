@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The hooks that send gradients as 16-bit floating point, for gradients on a GPU. All of it runs in the order of streams;
-// the host does not wait:
+// The hooks that send gradients as 16-bit floating point, for gradients on a GPU. All of it runs in the order of
+// streams; the host does not wait:
 //
 //     start()    cast to 16 bits    on the current stream
 //                average            NCCL's all_reduce of 16-bit elements, which divides before it adds
@@ -26,6 +26,7 @@ class CudaCompressHook final : public CommHook {
  public:
   // dtype is DDP_FLOAT16 or DDP_BFLOAT16. Throws rendezvous::Error{System} where libddp has no kernels.
   CudaCompressHook(ProcessGroup& group, std::int32_t dtype);
+  void prepare(const ddp_grad_bucket& bucket) override;
   void start(const ddp_grad_bucket& bucket) override;
   bool advance(const ddp_grad_bucket& bucket) override;
 

@@ -34,6 +34,8 @@ class CudaOptimizer {
 
  private:
   void check_group(std::size_t group, bool is_adam) const;
+  template <typename Numbers>
+  void check_send(const Numbers& numbers, std::optional<Numbers> sent) const;
   void check_rule(const kernels::TensorEntry& tensor) const;
   kernels::StepControl* control() const { return static_cast<kernels::StepControl*>(control_.get()); }
 

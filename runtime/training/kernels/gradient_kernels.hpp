@@ -27,8 +27,7 @@ inline void convert_chunk(const TensorEntry& pair, const Chunk& chunk, const Pla
 }
 
 inline void convert(const Convert& a, const Place& at) {
-  for_each_chunk(a.pairs, at,
-                 [&](const TensorEntry& pair, const Chunk& chunk) { convert_chunk(pair, chunk, at); });
+  for_each_chunk(a.pairs, at, [&](const TensorEntry& pair, const Chunk& chunk) { convert_chunk(pair, chunk, at); });
 }
 
 inline void cast(const Cast& a, const Place& at) {

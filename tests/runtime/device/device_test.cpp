@@ -226,7 +226,8 @@ TEST_CASE("device: on a real GPU a killed rank fails the others at once", "[runt
     const Ended ended = job.finish(0);
     INFO("rank 0 said: " << ended.output);
     CHECK(ended.code == 0);
-    CHECK_THAT(ended.output, Contains("all_reduce failed: 3 world: all_reduce #2 (1.0 kB): rank 1 on node b was killed"));
+    CHECK_THAT(ended.output,
+               Contains("all_reduce failed: 3 world: all_reduce #2 (1.0 kB): rank 1 on node b was killed"));
     CHECK(milliseconds_in(ended.output) < 5000);
   }
   CHECK(no_child_left());

@@ -4,23 +4,15 @@
 #include <catch2/catch.hpp>
 #include <string>
 
-#include "runtime/training/cuda/kernel_images.hpp"
 #include "tests/runtime/device/device_job.hpp"
 #include "tests/support/hosts.hpp"
 
 using Catch::Matchers::Contains;
 using ddp::test::fakes;
+using ddp::test::need_kernels;
 using ddp::test::one_gpu;
 using ddp::test::real_gpus;
 using ddp::test::run;
-
-namespace {
-
-void need_kernels() {
-  if (ddp::runtime::kernel_images().empty()) ddp::testing::skip("libddp was built without kernels for GPUs (no NVRTC)");
-}
-
-}  // namespace
 
 TEST_CASE("training on a GPU: ranks share overflows and norms, and train as on the CPU", "[runtime][integration]") {
   need_kernels();

@@ -25,6 +25,14 @@ inline Floats numbers(std::size_t count, std::uint64_t seed) {
   return values;
 }
 
+// Buckets of 4000 bytes: there are several, which are made again after the first step if no gradient is empty.
+inline DistributedDataParallelOptions small_buckets() {
+  DistributedDataParallelOptions options;
+  options.first_bucket_bytes = 1;
+  options.bucket_bytes = 4000;
+  return options;
+}
+
 struct GpuParameters {
   // The values are the same on every rank.
   GpuParameters(Setting& s, const std::vector<std::size_t>& counts) : setting(s) {

@@ -272,6 +272,7 @@ int main(int argc, char** argv) {
   }
   ddp::test::Programs programs = ddp::test::device_programs();
   programs.merge(ddp::test::device_model_programs());
+  programs.merge(ddp::test::device_graph_programs());
   programs.merge(ddp::test::device_hook_programs());
   programs.merge(ddp::test::device_training_programs());
   programs.merge(ddp::test::device_zero_programs());

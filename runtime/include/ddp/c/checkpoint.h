@@ -134,15 +134,15 @@ DDP_API ddp_status ddp_checkpoint_folder_save(ddp_checkpoint_folder* folder, int
  * instead of starting if no wait has returned it. The memory of the copy is kept until the folder is destroyed.
  *
  * Tensors on a GPU are copied to pinned memory by a stream of the folder's own, behind the work on the current stream,
- * and the host does not wait for that. The current stream waits for the copies, so that later work cannot change what is
- * being saved; with no_follow it does not, and ddp_checkpoint_folder_follow() is called before such work is enqueued.
- * Source: torch.distributed.checkpoint.async_save, which leaves waiting for the save before to its caller. */
+ * and the host does not wait for that. The current stream waits for the copies, so that later work cannot change what
+ * is being saved; with no_follow it does not, and ddp_checkpoint_folder_follow() is called before such work is
+ * enqueued. Source: torch.distributed.checkpoint.async_save, which leaves waiting for the save before to its caller. */
 DDP_API ddp_status ddp_checkpoint_folder_save_async(ddp_checkpoint_folder* folder, int64_t step,
                                                     const ddp_tensor_slice* slices, size_t count,
                                                     const ddp_metadata_entry* metadata, size_t metadata_count,
                                                     uint64_t* save);
-/** Makes this thread's current stream wait until the last ddp_checkpoint_folder_save_async() has copied its tensors from
- * the GPU. The host does not wait. Does nothing if there were none. */
+/** Makes this thread's current stream wait until the last ddp_checkpoint_folder_save_async() has copied its tensors
+ * from the GPU. The host does not wait. Does nothing if there were none. */
 DDP_API ddp_status ddp_checkpoint_folder_follow(ddp_checkpoint_folder* folder);
 /** Waits until a save has ended, and returns its failure if it failed. timeout_ms 0 means the folder's; a deadline that
  * passes is DDP_TIMEOUT, and the save goes on. */

@@ -40,7 +40,7 @@ void fill(TwoModels<float>& models, unsigned seed) {
 
 }  // namespace
 
-TEST_CASE("GPU checkpoint: a file is that of the CPU's memory, byte for byte, and goes into either",
+TEST_CASE("GPU checkpoint: a file has the same bytes as from the CPU's memory, and goes into either",
           "[training][unit]") {
   GpuSetting setting;
   const TemporaryFolder folder;
