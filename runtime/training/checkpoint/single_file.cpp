@@ -17,7 +17,7 @@ void save_checkpoint(const std::string& path, std::span<const ddp_tensor> tensor
   for (const ddp_tensor& tensor : tensors) check_device(tensor.name, tensor.device);
   NewFile file(rendezvous::temporary_name(path));
   file.write(header.data(), header.size());
-  std::unique_ptr<HostPieces> pieces;  // of the last GPU
+  std::unique_ptr<HostPieces> pieces;  // for the GPU of the tensor before
   for (const ddp_tensor& tensor : tensors) {
     if (tensor.device.kind == DDP_CPU) {
       file.write(tensor.data, data_bytes(tensor));
