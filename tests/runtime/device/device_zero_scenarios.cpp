@@ -195,12 +195,11 @@ void refuses_what_differs() {
   report_failure("other parameters", [&] { ZeroRedundancyOptimizer optimizer(s.group, model.list); });
   GpuParameters two(s, {4, 6});
   ZeroRedundancyOptimizer swapped(s.group, {two.list[1], two.list[0]});
-  DistributedDataParallel ddp(s.group, two.list);
-  ddp.register_comm_hook(swapped.reduce_hook());
-  report_failure("another order", [&] {
-    ddp.mark_ready(1);
-    ddp.mark_ready(0);
-  });
+  const std::int64_t shape = 6;
+  const ddp_grad_slice slice = {1, 0, 6, &shape, 1, nullptr};  // as the model has it
+  const ddp_grad_bucket bucket = {
+      0, 1, {two.gradients[1]->data(), 6, DDP_FLOAT32, {DDP_CUDA, s.gpu.index()}}, &slice, 1};
+  report_failure("another order", [&] { swapped.reduce_hook()->start(GradBucket(bucket)); });
 }
 
 }  // namespace
