@@ -272,8 +272,11 @@ void ProcessGroup::drain() {
     message->awaited = true;
     await_message(*message, lock);
   }
-  while (!on_device_.empty() && on_device_.front().capture != 0 && on_device_.front().start == StartState::OnStream) {
-    on_device_.retire_front();  // its capture was given up
+  // Forget captured operations that no stream has followed: their capture was given up.
+  const auto is_captured = [](const OnDevice& o) { return o.capture != 0 && o.start == StartState::OnStream; };
+  for (auto at = on_device_.begin(); (at = std::find_if(at, on_device_.end(), is_captured)) != on_device_.end();) {
+    const std::uint64_t sequence = at++->sequence;
+    on_device_.retire(on_device_.take(sequence));
   }
   changed_.wait(lock, [&] {
     return running_ == 0 &&

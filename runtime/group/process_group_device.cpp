@@ -117,10 +117,13 @@ bool ProcessGroup::await_on_device(std::uint64_t sequence, Clock::time_point unt
 // Retires operations that have ended. To be called only while Alive: later, operations end because they are aborted.
 void ProcessGroup::collect_from_device() {
   bool any = false;
-  while (!on_device_.empty() && on_device_.front().start == StartState::OnStream && on_device_.front().capture == 0 &&
-         config_.on_device->has_ended(on_device_.front().done)) {
-    recorder_.ended(on_device_.front().record, Clock::now());
-    on_device_.retire_front();
+  for (auto next = on_device_.begin(); next != on_device_.end();) {
+    const OnDevice& oldest = *next++;
+    if (oldest.start != StartState::OnStream) break;
+    if (oldest.capture != 0) continue;  // it does not run, so those after it do not wait for it
+    if (!config_.on_device->has_ended(oldest.done)) break;
+    recorder_.ended(oldest.record, Clock::now());
+    on_device_.retire(on_device_.take(oldest.sequence));
     any = true;
   }
   if (any) changed_.notify_all();

@@ -187,6 +187,13 @@ void keeps_apart() {
   s.gpu.launch(graph, other);
   expect(inside.read(other) == Floats(8, size * size), "it runs with each replay");
   expect(outside.read(other) == Floats(8, size * size), "the other one has run twice");
+  // A capture that is given up leaves an operation behind, which nothing waits for.
+  s.gpu.begin_capture(other);
+  static_cast<void>(s.group.all_reduce_async(s.buffer(inside)));
+  expect(s.gpu.end_capture(other) == nullptr, "a capture needs all that it has begun");
+  const Work after = s.group.all_reduce_async(s.buffer(inside));
+  while (!after.is_completed()) {
+  }
 }
 
 // A rank dies while the others replay: NCCL's error ends what they wait for.
