@@ -3,8 +3,7 @@
 
 usage: test_gloo.py DDPRUN [OPTION...]
 
-DDPRUN_TEST_REPEATS: how often the killed job must recover (default 2; 1 without --preload, where each time takes 8 imports
-of PyTorch).
+DDPRUN_TEST_REPEATS: how often the killed job must recover (default 2; 1 without --preload, where each worker imports PyTorch).
 """
 import os
 import sys
