@@ -26,15 +26,15 @@ add_library(ddprun_control STATIC
   etcd/tls_session.cpp
   link/accept.cpp
   link/acceptor.cpp
-  link/cipher.cpp
   link/client.cpp
   link/codec.cpp
   link/failures.cpp
-  link/handshake.cpp
   link/messages.cpp
-  link/munge.cpp
   link/printable.cpp
-  link/secret.cpp
+  membership/cipher.cpp
+  membership/handshake.cpp
+  membership/munge.cpp
+  membership/secret.cpp
   net/boot_timer.cpp
   net/message_channel.cpp)
 add_library(ddprun::control ALIAS ddprun_control)

@@ -2,15 +2,15 @@
 # libddp, so it uses neither the log nor JSON.
 add_library(ddprun_store STATIC
   agent_client.cpp
-  base/control_groups.cpp
-  base/cpus.cpp
   base/descriptor_message.cpp
-  base/memory_left.cpp
   base/new_file.cpp
   base/random_id.cpp
   base/shared_library.cpp
   base/text.cpp
   kept/kept_core.cpp
+  machine/control_groups.cpp
+  machine/cpus.cpp
+  machine/memory_left.cpp
   net/asio.cpp
   net/listen.cpp
   net/name_lookup.cpp

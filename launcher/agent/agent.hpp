@@ -12,8 +12,8 @@
 #include "launcher/config/launch_config.hpp"
 #include "launcher/coordination/farewell.hpp"
 #include "launcher/coordination/parts.hpp"
+#include "launcher/guardian/guardian.hpp"
 #include "launcher/output/log.hpp"
-#include "launcher/process/guardian.hpp"
 
 namespace ddp::launcher {
 

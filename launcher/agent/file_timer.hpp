@@ -10,8 +10,8 @@
 #include <string>
 
 #include "launcher/agent/file_timer_core.hpp"
+#include "launcher/guardian/guardian.hpp"
 #include "launcher/output/log.hpp"
-#include "launcher/process/guardian.hpp"
 #include "rendezvous/net/asio.hpp"
 
 namespace ddp::launcher {

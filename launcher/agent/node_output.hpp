@@ -7,11 +7,11 @@
 #include <string>
 
 #include "launcher/config/launch_config.hpp"
+#include "launcher/guardian/guardian.hpp"
 #include "launcher/output/attempt_folder.hpp"
 #include "launcher/output/event_log.hpp"
 #include "launcher/output/log.hpp"
 #include "launcher/output/output.hpp"
-#include "launcher/process/guardian.hpp"
 #include "rendezvous/base/descriptor.hpp"
 #include "rendezvous/coordinator/coordinator_core.hpp"
 

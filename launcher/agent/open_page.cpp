@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "rendezvous/base/error.hpp"
-#include "rendezvous/link/secret.hpp"
+#include "rendezvous/membership/secret.hpp"
 
 namespace ddp::launcher {
 

@@ -17,7 +17,7 @@
 #include "launcher/config/program.hpp"
 #include "launcher/placement/numa_binding.hpp"
 #include "rendezvous/link/messages.hpp"
-#include "rendezvous/link/secret.hpp"
+#include "rendezvous/membership/secret.hpp"
 
 namespace ddp::launcher {
 

@@ -20,7 +20,7 @@
 #include "launcher/coordination/membership.hpp"
 #include "rendezvous/base/descriptor.hpp"
 #include "rendezvous/link/codec.hpp"
-#include "rendezvous/link/handshake.hpp"
+#include "rendezvous/membership/handshake.hpp"
 #include "rendezvous/net/listen.hpp"
 
 namespace ddp::launcher {

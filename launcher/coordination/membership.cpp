@@ -8,8 +8,8 @@
 #include <memory>
 
 #include "rendezvous/base/error.hpp"
-#include "rendezvous/link/munge.hpp"
-#include "rendezvous/link/secret.hpp"
+#include "rendezvous/membership/munge.hpp"
+#include "rendezvous/membership/secret.hpp"
 #include "rendezvous/slurm_step.hpp"
 #include "rendezvous/worker_contract.hpp"
 

@@ -13,7 +13,7 @@
 #include <string>
 
 #include "launcher/config/launch_config.hpp"
-#include "rendezvous/link/membership.hpp"
+#include "rendezvous/membership/membership.hpp"
 
 namespace ddp::launcher {
 

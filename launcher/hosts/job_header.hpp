@@ -12,7 +12,7 @@
 #include <string_view>
 #include <vector>
 
-#include "rendezvous/link/secret.hpp"
+#include "rendezvous/membership/secret.hpp"
 
 namespace ddp::launcher {
 

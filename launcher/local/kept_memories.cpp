@@ -13,8 +13,8 @@
 #include <utility>
 
 #include "rendezvous/base/error.hpp"
-#include "rendezvous/base/memory_left.hpp"
 #include "rendezvous/base/text.hpp"
+#include "rendezvous/machine/memory_left.hpp"
 
 namespace ddp::launcher {
 

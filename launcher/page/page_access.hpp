@@ -14,7 +14,7 @@
 #include <string>
 #include <string_view>
 
-#include "rendezvous/link/secret.hpp"
+#include "rendezvous/membership/secret.hpp"
 
 namespace ddp::launcher {
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "rendezvous/base/cpus.hpp"
+#include "rendezvous/machine/cpus.hpp"
 
 namespace ddp::launcher {
 

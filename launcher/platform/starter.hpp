@@ -4,7 +4,7 @@
 
 #include <optional>
 
-#include "rendezvous/link/secret.hpp"
+#include "rendezvous/membership/secret.hpp"
 #include "rendezvous/process_manager/meeting_point.hpp"
 
 namespace ddp::launcher {

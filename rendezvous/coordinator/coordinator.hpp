@@ -22,8 +22,8 @@
 #include "rendezvous/coordinator/stores.hpp"
 #include "rendezvous/journal/journal.hpp"
 #include "rendezvous/link/acceptor.hpp"
-#include "rendezvous/link/membership.hpp"
 #include "rendezvous/link/stream.hpp"
+#include "rendezvous/membership/membership.hpp"
 #include "rendezvous/net/asio.hpp"
 #include "rendezvous/net/core_driver.hpp"
 

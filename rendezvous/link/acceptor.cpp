@@ -15,7 +15,7 @@
 #include "rendezvous/base/file_limit.hpp"
 #include "rendezvous/base/rare_log.hpp"
 #include "rendezvous/base/text.hpp"
-#include "rendezvous/link/handshake.hpp"
+#include "rendezvous/membership/handshake.hpp"
 #include "rendezvous/net/listen.hpp"
 #include "rendezvous/net/numeric_address.hpp"
 #include "rendezvous/net/peer_user.hpp"

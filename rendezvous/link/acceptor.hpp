@@ -17,8 +17,8 @@
 #include <string>
 
 #include "rendezvous/base/descriptor.hpp"
-#include "rendezvous/link/membership.hpp"
 #include "rendezvous/link/stream.hpp"
+#include "rendezvous/membership/membership.hpp"
 #include "rendezvous/net/asio.hpp"
 
 namespace ddp::rendezvous {

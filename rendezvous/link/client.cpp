@@ -19,8 +19,8 @@
 
 #include "rendezvous/base/descriptor.hpp"
 #include "rendezvous/base/text.hpp"
-#include "rendezvous/link/handshake.hpp"
 #include "rendezvous/link/stream.hpp"
+#include "rendezvous/membership/handshake.hpp"
 #include "rendezvous/net/listen.hpp"
 #include "rendezvous/net/name_lookup.hpp"
 #include "rendezvous/net/numeric_address.hpp"

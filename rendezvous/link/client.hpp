@@ -21,8 +21,8 @@
 #include <vector>
 
 #include "rendezvous/base/descriptor.hpp"
-#include "rendezvous/link/membership.hpp"
 #include "rendezvous/link/messages.hpp"
+#include "rendezvous/membership/membership.hpp"
 #include "rendezvous/net/asio.hpp"
 
 namespace ddp::rendezvous {

@@ -23,8 +23,8 @@
 #include <utility>
 
 #include "rendezvous/base/descriptor.hpp"
-#include "rendezvous/link/cipher.hpp"
 #include "rendezvous/link/codec.hpp"
+#include "rendezvous/membership/cipher.hpp"
 #include "rendezvous/net/asio.hpp"
 
 namespace ddp::rendezvous {
@@ -48,6 +48,7 @@ inline LinkSocket link_socket(asio::io_context& io, Descriptor connected) {
 // Two messages of the largest size, or thousands of usual ones. A peer that leaves more unread is cut off; if it comes
 // back, it gets the whole state again.
 inline constexpr std::size_t kMaxQueuedBytes = 2 * kMaxFrameBytes;
+static_assert(kMaxFrameBytes <= LinkCipher::kMaxFrameBytes);
 
 // `Message` is the type that this end receives: AgentState at the coordinator, Directive at an agent.
 template <typename Message>

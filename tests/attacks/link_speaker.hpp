@@ -12,7 +12,7 @@
 #include <variant>
 
 #include "rendezvous/link/codec.hpp"
-#include "rendezvous/link/handshake.hpp"
+#include "rendezvous/membership/handshake.hpp"
 #include "tests/rendezvous/store/raw_connection.hpp"
 
 namespace ddp::testing {

@@ -6,7 +6,7 @@
 #include <cstdio>
 #include <string>
 
-#include "rendezvous/link/handshake.hpp"
+#include "rendezvous/membership/handshake.hpp"
 #include "tests/integration/nodes/nodes.hpp"
 
 using Catch::Matchers::Contains;

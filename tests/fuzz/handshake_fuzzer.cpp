@@ -12,7 +12,7 @@
 #include <variant>
 
 #include "rendezvous/base/check.hpp"
-#include "rendezvous/link/handshake.hpp"
+#include "rendezvous/membership/handshake.hpp"
 #include "tests/fuzz/script.hpp"
 
 namespace ddp::fuzz {

@@ -3,7 +3,7 @@
 // usage: handshake_seeds CORPUS_FOLDER
 #include <string>
 
-#include "rendezvous/link/handshake.hpp"
+#include "rendezvous/membership/handshake.hpp"
 #include "tests/fuzz/seeds.hpp"
 
 int main(int argc, char** argv) {

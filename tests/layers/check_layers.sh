@@ -24,7 +24,7 @@ forbid launcher     'apps/|runtime/|collectives/|ddp/'                          
 forbid runtime      'apps/|launcher/'                                                     "$none"
 forbid 'apps/train apps/examples' 'rendezvous/|launcher/|collectives/|runtime/'           "$none"
 # The control half of rendezvous belongs to the launcher: libddp links the store half only.
-forbid 'collectives runtime' 'rendezvous/(link|coordinator|journal|etcd)/'                "$none"
+forbid 'collectives runtime' 'rendezvous/(membership|link|coordinator|journal|etcd)/'                "$none"
 # Installed headers stand alone.
 forbid runtime/include 'rendezvous/|collectives/|runtime/'                                "$none"
 
@@ -44,16 +44,19 @@ only rendezvous kept         base
 only rendezvous net          base
 only rendezvous process_manager  base net
 only rendezvous store        base net
-only rendezvous link         base net
+only rendezvous machine      base
+only rendezvous membership   base net
+only rendezvous link         base net membership
 only rendezvous journal      base net
 only rendezvous etcd         base net link journal
-only rendezvous coordinator  base net store link journal
+only rendezvous coordinator  base net store membership link journal
 
 only launcher text
 only launcher placement
 only launcher platform
 only launcher config         text placement
 only launcher process
+only launcher guardian       process
 only launcher report         text config
 only launcher output         text config
 only launcher preload        config process placement
@@ -62,9 +65,9 @@ only launcher stacks         text
 only launcher trace          text
 only launcher page           local text
 only launcher diagnosis      process output stacks text local
-only launcher coordination   config process local
+only launcher coordination   config process guardian local
 only launcher hosts          config process output text
-only launcher agent          config process preload output report placement text local stacks diagnosis coordination trace page
+only launcher agent          config process guardian preload output report placement text local stacks diagnosis coordination trace page
 
 only collectives gloo
 only collectives gpu
@@ -113,7 +116,7 @@ forbid "$code" 'nlohmann/'               'apps/(ddp_store/main|ddp_bench/(main|[
 forbid "$code" 'gloo/'                   '(collectives/gloo/[a-z_]*|apps/ddp_bench/contenders/gloo_contender)\.[ch]pp'
 forbid "$code" 'mpi'                     'apps/(ddp_bench/(collectives/mpi_main\.cpp|worker/mpi_worker\.c)|examples/mpi_backend\.c)'
 forbid "$code" 'nccl|cuda'               "$none"
-forbid "$code" 'sodium'                  'rendezvous/(link/(secret|cipher)|etcd/base64)\.cpp'
+forbid "$code" 'sodium'                  'rendezvous/(membership/(secret|cipher)|etcd/base64)\.cpp'
 forbid "$code" 'xxhash'                  'runtime/training/tensor_file/checksum\.cpp|rendezvous/journal/journal_format\.cpp'
 forbid "$code" 'utf8'                    'rendezvous/link/printable\.cpp'
 forbid "$code" 'Eigen/'                  'apps/train/([a-z]*/)?[a-z_]*\.[ch]pp'

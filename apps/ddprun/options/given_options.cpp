@@ -263,7 +263,7 @@ void declare_nodes(Declaration& d, GivenOptions& given) {
       .ddprun_only();
 }
 
-// Who may join the job: in the group of the nodes.
+// These belong to the group of the nodes: they say who may join the job.
 void declare_trust(Declaration& d, GivenOptions& given) {
   d.value(
        "secret", given.secret, "auto|none|[file:]PATH",

@@ -25,7 +25,7 @@
 #include "rendezvous/base/error.hpp"
 #include "rendezvous/base/random_id.hpp"
 #include "rendezvous/base/text.hpp"
-#include "rendezvous/link/secret.hpp"
+#include "rendezvous/membership/secret.hpp"
 #include "rendezvous/worker_contract.hpp"
 
 namespace ddp::apps {

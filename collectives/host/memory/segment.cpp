@@ -19,8 +19,8 @@
 #include <utility>
 
 #include "collectives/host/failure.hpp"
-#include "rendezvous/base/memory_left.hpp"
 #include "rendezvous/base/text.hpp"
+#include "rendezvous/machine/memory_left.hpp"
 #include "rendezvous/worker_contract.hpp"
 
 namespace ddp::collectives {

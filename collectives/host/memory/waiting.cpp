@@ -8,7 +8,7 @@
 #include <bit>
 #include <fstream>
 
-#include "rendezvous/base/control_groups.hpp"
+#include "rendezvous/machine/control_groups.hpp"
 
 namespace ddp::collectives {
 namespace {

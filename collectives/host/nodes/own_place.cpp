@@ -7,8 +7,8 @@
 #include <fstream>
 #include <sstream>
 
-#include "rendezvous/base/cpus.hpp"
 #include "rendezvous/base/text.hpp"
+#include "rendezvous/machine/cpus.hpp"
 
 namespace ddp::collectives {
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Nothing of a job outlives ddprun, whichever of its processes is killed, at any moment; see
-// launcher/process/guardian.hpp. With control groups where this machine allows them, and without
+// launcher/guardian/guardian.hpp. With control groups where this machine allows them, and without
 // (DDPRUN_CGROUP).
 #include <fcntl.h>
 #include <unistd.h>

@@ -11,7 +11,7 @@
 
 #include "rendezvous/base/file_limit.hpp"
 #include "rendezvous/link/codec.hpp"
-#include "rendezvous/link/handshake.hpp"
+#include "rendezvous/membership/handshake.hpp"
 #include "tests/rendezvous/link/loop.hpp"
 #include "tests/rendezvous/store/hex.hpp"
 

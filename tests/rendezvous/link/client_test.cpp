@@ -17,7 +17,7 @@
 #include <string>
 #include <vector>
 
-#include "rendezvous/link/handshake.hpp"
+#include "rendezvous/membership/handshake.hpp"
 #include "rendezvous/net/listen.hpp"
 #include "tests/rendezvous/link/loop.hpp"
 #include "tests/rendezvous/store/hex.hpp"

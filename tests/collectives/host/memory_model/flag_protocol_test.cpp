@@ -27,7 +27,7 @@
 #include "collectives/host/operations/shared_collectives.hpp"
 #include "collectives/host/operations/steps.hpp"
 #include "collectives/host/successors/logged_collectives.hpp"
-#include "rendezvous/base/memory_left.hpp"
+#include "rendezvous/machine/memory_left.hpp"
 #include "tests/collectives/host/memory_model/explorer.hpp"
 
 using namespace ddp::collectives;

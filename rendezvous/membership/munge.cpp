@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "rendezvous/link/munge.hpp"
+#include "rendezvous/membership/munge.hpp"
 
 #include <dlfcn.h>
 

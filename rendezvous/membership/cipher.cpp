@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "rendezvous/link/cipher.hpp"
+#include "rendezvous/membership/cipher.hpp"
 
 #include <sodium.h>
 
@@ -8,10 +8,11 @@
 
 #include "rendezvous/base/check.hpp"
 #include "rendezvous/base/length_bytes.hpp"
-#include "rendezvous/link/codec.hpp"
 
 namespace ddp::rendezvous {
 namespace {
+
+constexpr std::size_t kMaxIdleBytes = 16 << 10;  // what stays of a buffer after a larger frame
 
 static_assert(std::tuple_size_v<Secret::Bytes> == crypto_auth_hmacsha256_KEYBYTES);
 static_assert(std::tuple_size_v<Secret::Bytes> == crypto_scalarmult_SCALARBYTES);
@@ -133,7 +134,8 @@ bool LinkCipher::open(std::string_view bytes, std::string& frames) {
     rest.remove_prefix(kLengthBytes + sealed);
   }
   received.erase(0, received.size() - rest.size());
-  if (received.empty() && received.capacity() > kKeptBytes) received.shrink_to_fit();  // as in FrameDecoder
+  if (received.empty() && received.capacity() > kMaxIdleBytes)
+    received.shrink_to_fit();  // thousands of links live for days
   return true;
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "launcher/process/siblings.hpp"
+#include "launcher/guardian/siblings.hpp"
 
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -15,7 +15,7 @@
 #include <thread>
 #include <utility>
 
-#include "launcher/process/command_line.hpp"
+#include "launcher/guardian/command_line.hpp"
 #include "rendezvous/base/descriptor_message.hpp"
 #include "rendezvous/base/error.hpp"
 #include "rendezvous/base/text.hpp"

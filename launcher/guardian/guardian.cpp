@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "launcher/process/guardian.hpp"
+#include "launcher/guardian/guardian.hpp"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -22,8 +22,8 @@
 #include <utility>
 #include <vector>
 
-#include "launcher/process/command_line.hpp"
-#include "launcher/process/double_signal.hpp"
+#include "launcher/guardian/command_line.hpp"
+#include "launcher/guardian/double_signal.hpp"
 #include "launcher/process/limits.hpp"
 #include "launcher/process/process_tree.hpp"
 #include "rendezvous/base/error.hpp"

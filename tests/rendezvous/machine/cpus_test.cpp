@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "rendezvous/base/cpus.hpp"
+#include "rendezvous/machine/cpus.hpp"
 
 #include <sched.h>
 

@@ -33,8 +33,8 @@
 #include <string_view>
 #include <variant>
 
-#include "rendezvous/link/cipher.hpp"
-#include "rendezvous/link/membership.hpp"
+#include "rendezvous/membership/cipher.hpp"
+#include "rendezvous/membership/membership.hpp"
 
 namespace ddp::rendezvous {
 

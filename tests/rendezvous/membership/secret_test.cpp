@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "rendezvous/link/secret.hpp"
+#include "rendezvous/membership/secret.hpp"
 
 #include <sys/stat.h>
 #include <unistd.h>

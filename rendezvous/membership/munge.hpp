@@ -9,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-#include "rendezvous/link/membership.hpp"
+#include "rendezvous/membership/membership.hpp"
 
 namespace ddp::rendezvous {
 

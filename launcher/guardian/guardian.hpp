@@ -22,9 +22,9 @@
 #include <functional>
 #include <string>
 
-#include "launcher/process/deadman.hpp"
+#include "launcher/guardian/deadman.hpp"
+#include "launcher/guardian/siblings.hpp"
 #include "launcher/process/job_cgroup.hpp"
-#include "launcher/process/siblings.hpp"
 
 namespace ddp::launcher {
 

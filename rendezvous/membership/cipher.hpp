@@ -24,7 +24,7 @@
 #include <string>
 #include <string_view>
 
-#include "rendezvous/link/secret.hpp"
+#include "rendezvous/membership/secret.hpp"
 
 namespace ddp::rendezvous {
 
@@ -65,6 +65,8 @@ inline constexpr std::size_t kSealBytes = 17;
 // Seals what one end of a link sends and opens what it receives.
 class LinkCipher {
  public:
+  static constexpr std::size_t kMaxFrameBytes = 4 << 20;  // open() refuses a longer frame
+
   LinkCipher(LinkRole own, const LinkKeys& keys);
   ~LinkCipher();  // wipes the keys
   LinkCipher(LinkCipher&&) noexcept;

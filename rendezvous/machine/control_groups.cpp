@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "rendezvous/base/control_groups.hpp"
+#include "rendezvous/machine/control_groups.hpp"
 
 #include <algorithm>
 #include <fstream>

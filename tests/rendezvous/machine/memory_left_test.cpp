@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "rendezvous/base/memory_left.hpp"
+#include "rendezvous/machine/memory_left.hpp"
 
 #include <catch2/catch.hpp>
 #include <filesystem>

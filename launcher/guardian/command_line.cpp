@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "launcher/process/command_line.hpp"
+#include "launcher/guardian/command_line.hpp"
 
 #include <cerrno>
 #include <cstring>

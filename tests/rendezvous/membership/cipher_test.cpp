@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The keys of a link and the sealing of its frames, against values that Python computed and against tampering.
-#include "rendezvous/link/cipher.hpp"
+#include "rendezvous/membership/cipher.hpp"
 
 #include <catch2/catch.hpp>
 #include <string>
@@ -48,7 +48,7 @@ std::string opened(const std::string& bytes, std::size_t piece) {
 
 TEST_CASE("cipher: keys and proofs follow from both keys, the secret and the prefaces as the header says",
           "[rendezvous][unit]") {
-  // tests/rendezvous/link/handshake_test.cpp has the prefaces. Values of Python: X25519 by RFC 7748, then hmac.
+  // tests/rendezvous/membership/handshake_test.cpp has the prefaces. Values of Python: X25519 by RFC 7748, then hmac.
   const std::string job = "1011121314151617", none(16, '0');
   const std::string agents = "dd64647072756e0301" + none + hex_of(kAgent.public_key());
   const std::string coordinators = "dd64647072756e0301" + job + hex_of(kCoordinator.public_key());

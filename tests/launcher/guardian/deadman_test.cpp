@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "launcher/process/deadman.hpp"
+#include "launcher/guardian/deadman.hpp"
 
 #include <poll.h>
 #include <sys/wait.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Both sides of the handshake without a socket, with each other and with strangers.
-#include "rendezvous/link/handshake.hpp"
+#include "rendezvous/membership/handshake.hpp"
 
 #include <algorithm>
 #include <catch2/catch.hpp>

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <utility>
 
-#include "rendezvous/link/secret.hpp"
+#include "rendezvous/membership/secret.hpp"
 
 namespace ddp::rendezvous {
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "rendezvous/base/memory_left.hpp"
+#include "rendezvous/machine/memory_left.hpp"
 
 #include <fstream>
 #include <sstream>
 
-#include "rendezvous/base/control_groups.hpp"
+#include "rendezvous/machine/control_groups.hpp"
 
 namespace ddp::rendezvous {
 namespace {
