@@ -79,13 +79,14 @@ constexpr std::array<const char*, static_cast<std::size_t>(Branch::Count)> kBran
     "a write of an older coordinator is refused",
     "a job is over, and its record is removed",
     "a job is over, and not all nodes have heard of it",
+    "the head is out of reach",
 };
 
 constexpr std::array<const char*, 9> kCoordinatorNames = {"AgentLinked",     "AgentReported", "AgentBeat",
                                                           "AgentGone",       "StoreOpened",   "StoreFailed",
                                                           "CoordinatorTick", "Recovered",     "StoreLost"};
 constexpr std::array<const char*, 5> kCoordinatorPhases = {"Gathering", "Opening", "Running", "Stopping", "Over"};
-constexpr std::array<const char*, 26> kAgentNames = {"LinkUp",
+constexpr std::array<const char*, 27> kAgentNames = {"LinkUp",
                                                      "LinkDown",
                                                      "LinkFailed",
                                                      "LinkRefused",
@@ -108,6 +109,7 @@ constexpr std::array<const char*, 26> kAgentNames = {"LinkUp",
                                                      "Suspend",
                                                      "Resume",
                                                      "GuardianGone",
+                                                     "HeadGone",
                                                      "Tick",
                                                      "HangFound",
                                                      "WordsRead"};
@@ -117,11 +119,11 @@ constexpr std::array<const char*, 10> kAgentPhases = {"Idle",    "Starting", "Ru
 // What ten thousand seeds have to reach has a +, by event and phase. The others are rare or impossible.
 constexpr std::array<const char*, 9> kCoordinatorMust = {"+++++", "+++++", "+++++", "+++++", " + + ",
                                                          " +   ", "+++++", "+    ", "     "};
-constexpr std::array<const char*, 26> kAgentMust = {
+constexpr std::array<const char*, 27> kAgentMust = {
     "+ +++++ ++", "+ +++++ ++", "+ +++++ ++", "+         ", "+++++++ ++", "+++++++ ++", " + +      ",
     " +        ", "   + +    ", "  ++ +    ", "  ++ +  ++", "  ++      ", "  +       ", "  +       ",
     "  +       ", "  +       ", "  +       ", "  +     + ", "+   + +   ", "+ +++++ ++", "          ",
-    "          ", "+ +++++  +", "+++++++ ++", "          ", "        ++"};
+    "          ", "+ +++++  +", "+ +++++  +", "+++++++ ++", "          ", "        ++"};
 
 template <typename Counts, typename Musts, typename Names, typename Phases>
 void add_missing(std::vector<std::string>& missing, const Counts& counts, const Musts& musts, const Names& names,

@@ -85,6 +85,7 @@ enum class Branch {
   WriteFencedOff,
   RecordRemoved,
   EndIsLeftToOthers,
+  HeadGone,
   Count,
 };
 
