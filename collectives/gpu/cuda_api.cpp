@@ -36,9 +36,13 @@ CudaApi cuda_table(const SharedLibrary& library) {
   library.find("cuEventDestroy_v2", api.event_destroy);
   library.find("cuEventRecord", api.event_record);
   library.find("cuEventQuery", api.event_query);
+  library.find_if_there("cuStreamGetCaptureInfo_v2", api.stream_get_capture_info);
+  library.find("cuThreadExchangeStreamCaptureMode", api.thread_exchange_capture_mode);
   library.find("cuCtxGetStreamPriorityRange", api.context_get_stream_priority_range);
   library.find("cuMemAlloc_v2", api.memory_allocate);
   library.find("cuMemFree_v2", api.memory_free);
+  library.find("cuMemHostAlloc", api.host_memory_allocate);
+  library.find("cuMemFreeHost", api.host_memory_free);
   library.find("cuMemcpyHtoDAsync_v2", api.copy_to_device);
   library.find("cuMemcpyDtoHAsync_v2", api.copy_to_host);
   library.find("cuMemcpyDtoDAsync_v2", api.copy_on_device);

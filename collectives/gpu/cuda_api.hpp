@@ -23,6 +23,12 @@ enum class CudaResult : std::int32_t { Success = 0, NotInitialized = 3, NoDevice
 constexpr unsigned kCudaNonBlockingStream = 1;  // neither waits for the legacy default stream nor makes it wait
 constexpr unsigned kCudaEventWithoutTime = 2;   // cudaEventDisableTiming: cheaper
 
+constexpr unsigned kCudaPortableMemory = 1;  // host memory that is pinned for all contexts
+
+// CUstreamCaptureStatus, CUstreamCaptureMode
+enum class CudaCapture : std::int32_t { None = 0, Active = 1, Invalidated = 2 };
+enum class CudaCaptureMode : std::int32_t { Global = 0, ThreadLocal = 1, Relaxed = 2 };
+
 // CUdevice_attribute
 enum class CudaAttribute : std::int32_t { ComputeCapabilityMajor = 75, ComputeCapabilityMinor = 76 };
 
@@ -45,9 +51,15 @@ struct CudaApi {
   CudaResult (*event_destroy)(CudaEvent*);
   CudaResult (*event_record)(CudaEvent*, CudaStream*);
   CudaResult (*event_query)(CudaEvent*);
+  // Captures of CUDA graphs. The first is null in drivers before CUDA 11.3.
+  CudaResult (*stream_get_capture_info)(CudaStream*, CudaCapture*, std::uint64_t* id, void** graph,
+                                        const void*** dependencies, std::size_t* dependency_count);
+  CudaResult (*thread_exchange_capture_mode)(CudaCaptureMode*);
   CudaResult (*context_get_stream_priority_range)(int* least, int* greatest);
   CudaResult (*memory_allocate)(std::uint64_t* address, std::size_t);
   CudaResult (*memory_free)(std::uint64_t address);
+  CudaResult (*host_memory_allocate)(void** memory, std::size_t, unsigned flags);
+  CudaResult (*host_memory_free)(void* memory);
   CudaResult (*copy_to_device)(std::uint64_t to, const void* from, std::size_t, CudaStream*);
   CudaResult (*copy_to_host)(void* to, std::uint64_t from, std::size_t, CudaStream*);
   CudaResult (*copy_on_device)(std::uint64_t to, std::uint64_t from, std::size_t, CudaStream*);

@@ -54,6 +54,20 @@ int CudaDevice::compute_capability() const {
 
 CudaDevice::~CudaDevice() { api_.primary_context_release(handle_); }
 
+std::uint64_t CudaDevice::capture_of(CudaStream* stream) const {
+  if (api_.stream_get_capture_info == nullptr) return 0;
+  const CurrentDevice current(*this);
+  CudaCapture state = CudaCapture::None;
+  std::uint64_t id = 0;
+  const CudaResult result = api_.stream_get_capture_info(stream, &state, &id, nullptr, nullptr, nullptr);
+  return result == CudaResult::Success && state != CudaCapture::None ? id : 0;
+}
+
+void CudaDevice::refuse_in_capture(CudaStream* stream, const std::string& what) const {
+  if (capture_of(stream) == 0) return;
+  throw Error(ErrorCode::InvalidArgument, what + ": not while a CUDA graph is captured");
+}
+
 void CudaDevice::copy(void* to, const void* from, std::size_t size, CudaStream* stream) const {
   if (size == 0) return;
   const CurrentDevice current(*this);
@@ -68,6 +82,7 @@ void CudaDevice::clear(void* at, std::size_t size, CudaStream* stream) const {
 
 void CudaDevice::upload(void* to, const void* from, std::size_t size, CudaStream* stream) const {
   if (size == 0) return;
+  refuse_in_capture(stream, "copying to device memory, for which the host waits");
   const CurrentDevice current(*this);
   check(api_, api_.copy_to_device(address(to), from, size, stream), "copying to device memory");
   check(api_, api_.stream_synchronize(stream), "waiting for a copy to device memory");
@@ -75,12 +90,20 @@ void CudaDevice::upload(void* to, const void* from, std::size_t size, CudaStream
 
 void CudaDevice::download(void* to, const void* from, std::size_t size, CudaStream* stream) const {
   if (size == 0) return;
+  refuse_in_capture(stream, "copying from device memory, for which the host waits");
   const CurrentDevice current(*this);
   check(api_, api_.copy_to_host(to, address(from), size, stream), "copying from device memory");
   check(api_, api_.stream_synchronize(stream), "waiting for a copy from device memory");
 }
 
+void CudaDevice::start_download(void* to, const void* from, std::size_t size, CudaStream* stream) const {
+  if (size == 0) return;
+  const CurrentDevice current(*this);
+  check(api_, api_.copy_to_host(to, address(from), size, stream), "copying from device memory");
+}
+
 void CudaDevice::synchronize(CudaStream* stream) const {
+  refuse_in_capture(stream, "waiting for a stream");
   const CurrentDevice current(*this);
   check(api_, api_.stream_synchronize(stream), "waiting for a stream");
 }
@@ -117,6 +140,25 @@ void DeviceEvent::record(CudaStream* stream) {
 void DeviceEvent::block(CudaStream* stream) const {
   const CurrentDevice current(device_);
   check(device_.api(), device_.api().stream_wait_event(stream, event_, 0), "making a stream wait");
+}
+
+bool DeviceEvent::is_reached() const {
+  const BesideCaptures beside(device_.api());
+  const CudaResult result = device_.api().event_query(event_);
+  if (result == CudaResult::NotReady) return false;
+  check(device_.api(), result, "asking for the end of work on the GPU");
+  return true;
+}
+
+PinnedMemory::PinnedMemory(const CudaDevice& device, std::size_t size) : device_(device) {
+  const CurrentDevice current(device_);
+  const std::string what = "pinning " + std::to_string(size) + " bytes of host memory";
+  check(device_.api(), device_.api().host_memory_allocate(&memory_, size, kCudaPortableMemory), what.c_str());
+}
+
+PinnedMemory::~PinnedMemory() {
+  const CurrentDevice current(device_);
+  device_.api().host_memory_free(memory_);
 }
 
 DeviceMemory::DeviceMemory(const CudaDevice& device, std::size_t size) : device_(device) {

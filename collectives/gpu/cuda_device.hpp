@@ -36,12 +36,19 @@ class CudaDevice {
   int compute_capability() const;
   std::mutex& issuing() { return issuing_; }
 
+  // Returns a number of the CUDA graph that is captured from the stream; 0 if none is.
+  std::uint64_t capture_of(CudaStream* stream) const;
+  // Throws rendezvous::Error{InvalidArgument}, "WHAT: not while a CUDA graph is captured", if one is.
+  void refuse_in_capture(CudaStream* stream, const std::string& what) const;
+
   // Work on this device's memory in the stream's order. upload() and download() block until they are done.
   void copy(void* to, const void* from, std::size_t size, CudaStream* stream) const;
   void clear(void* at, std::size_t size, CudaStream* stream) const;
   void upload(void* to, const void* from, std::size_t size, CudaStream* stream) const;
   void synchronize(CudaStream* stream) const;  // the host waits
   void download(void* to, const void* from, std::size_t size, CudaStream* stream) const;
+  // Puts a copy to PinnedMemory on the stream; the host does not wait.
+  void start_download(void* to, const void* from, std::size_t size, CudaStream* stream) const;
 
  private:
   const CudaApi& api_;
@@ -64,6 +71,20 @@ class CurrentDevice {
 
  private:
   const CudaApi& api_;
+};
+
+// While it lives, this thread may call functions such as the query of an event although a CUDA graph is captured, by
+// whatever thread. Without it the driver would end that capture.
+class BesideCaptures {
+ public:
+  explicit BesideCaptures(const CudaApi& api) : api_(api) { api_.thread_exchange_capture_mode(&mode_); }
+  ~BesideCaptures() { api_.thread_exchange_capture_mode(&mode_); }
+  BesideCaptures(const BesideCaptures&) = delete;
+  BesideCaptures& operator=(const BesideCaptures&) = delete;
+
+ private:
+  const CudaApi& api_;
+  CudaCaptureMode mode_ = CudaCaptureMode::Relaxed;  // from the constructor on: what the thread's was
 };
 
 // A stream of the highest priority next to the caller's, since communication should not wait for kernels issued later.
@@ -91,6 +112,8 @@ class DeviceEvent {
   void record(CudaStream* stream);
   // Makes work issued to the stream from now on wait for the marked work (cudaStreamWaitEvent).
   void block(CudaStream* stream) const;
+  // Returns whether the marked work is done.
+  bool is_reached() const;
 
  private:
   const CudaDevice& device_;
@@ -108,6 +131,20 @@ class DeviceMemory {
  private:
   const CudaDevice& device_;
   std::uint64_t address_ = 0;
+};
+
+// Memory of the host that a GPU copies to while the host goes on.
+class PinnedMemory {
+ public:
+  PinnedMemory(const CudaDevice& device, std::size_t size);
+  ~PinnedMemory();
+  PinnedMemory(const PinnedMemory&) = delete;
+  PinnedMemory& operator=(const PinnedMemory&) = delete;
+  char* get() const { return static_cast<char*>(memory_); }
+
+ private:
+  const CudaDevice& device_;
+  void* memory_ = nullptr;
 };
 
 // Kernels that were compiled for this kind of GPU. It must outlive the work that was launched from it: free the memory

@@ -186,6 +186,7 @@ class Agent {
 
   void on_signal(int signal, pid_t sender) {
     if (signal == SIGCHLD) return processes_.reap();
+    if (signal == kHeadIsGone && config_.is_told_elsewhere) return driver_.handle(HeadGone{});
     if (std::find(config_.stop_signals.begin(), config_.stop_signals.end(), signal) != config_.stop_signals.end()) {
       if (!stop_.came_the_other_way(signal, sender == getppid())) driver_.handle(StopSignal{signal});
       return;
@@ -496,7 +497,10 @@ class Agent {
   }
   void ask_for_clock() { link_->send(rendezvous::ClockReading{.agent_ns = trace_clock_ns()}); }
   void carry_out(const Reconnect& action) { link_->reconnect(action.why); }
-  void carry_out(const LogLine& action) { out_.log.warning("notice", action.text); }
+  void carry_out(const LogLine& action) {
+    if (action.is_of_job && config_.is_told_elsewhere) return out_.log.info("notice", action.text);
+    out_.log.warning("notice", action.text);
+  }
 
   void carry_out(const Leave& action) {
     exit_code_ = action.exit_code;

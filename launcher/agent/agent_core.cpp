@@ -293,7 +293,7 @@ void AgentCore::on(const DirectiveArrived& event) {
   if (directive.round < (next_ ? next_->round : state_.round)) return;  // about an older round; mutant: old_news
   switch (directive.kind) {
     case Directive::Kind::Wait:
-      if (!directive.reason.empty()) act(LogLine{directive.reason});
+      if (!directive.reason.empty()) act(LogLine{.text = directive.reason, .is_of_job = true});
       break;
     case Directive::Kind::Run:
       if (directive.round > state_.round) run(directive);  // else a repetition; mutant: repeated_run
@@ -319,7 +319,7 @@ void AgentCore::on_stop(const DirectiveArrived& event) {
     return;
   }
   if (!may_stop() || (is_revoked && directive.survivors_stay)) return;  // mutant: stop_again
-  if (config_.job.max_nodes > 1) act(LogLine{"stopping: " + directive.reason});
+  if (config_.job.max_nodes > 1) act(LogLine{.text = "stopping: " + directive.reason, .is_of_job = true});
   const std::vector<int> exiting = not_told(event.exiting);
   exiting_when_told_.insert(exiting.begin(), exiting.end());
   if (state_.failures.empty()) workers_exiting_ = exiting_when_told_;
@@ -364,7 +364,7 @@ void AgentCore::run(const Directive& directive) {
     return;
   }
   if (lost_after_.count() > 0 && now_ >= lease_until()) return skip_round(directive);  // mutant: unread_run
-  if (!directive.reason.empty()) act(LogLine{directive.reason});
+  if (!directive.reason.empty()) act(LogLine{.text = directive.reason, .is_of_job = true});
   assignment_ = directive.assignment;
   begin_budget(directive);
   assigned_round_ = directive.round;
@@ -877,6 +877,17 @@ void AgentCore::on(const GuardianGone&) {
   if (may_kill()) kill_because(reason);
   state_.stopped_because = reason;
   end(128 + SIGKILL, reason);  // mutant: guardian_gone
+}
+
+// To the others this node is lost, and does not end their job: the head may start another agent in its place. That one
+// waits until this one has left, which it does once its workers have ended.
+void AgentCore::on(const HeadGone&) {
+  const std::string reason = "its connection to the head has ended";
+  if (phase_ != Phase::Idle && !exit_) {
+    state_.stopped_because = reason;
+    report();
+  }
+  end(rendezvous::kStartAgain, reason);  // mutant: head_gone
 }
 
 // Ends this agent whatever the coordinator says, its workers first.

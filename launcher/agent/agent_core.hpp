@@ -193,12 +193,13 @@ struct HangFound {  // the workers make no progress
 struct Suspend {};  // Ctrl-Z on the user's terminal
 struct Resume {};
 struct GuardianGone {};
+struct HeadGone {};  // what has started this node by --hosts is out of reach; another agent may take its place
 struct Tick {};
 using AgentEvent =
     std::variant<LinkUp, LinkDown, LinkFailed, LinkRefused, BeatArrived, DirectiveArrived, WorkersStarted, SpawnFailed,
                  NeverStarted, WorkerDying, WorkerExited, SuccessorStarted, SuccessorNeverStarted, SuccessorArrived,
                  SuccessorsAwaited, SuccessorsForgone, WorkerStays, WorkerQuiet, AllGone, StopSignal, Suspend, Resume,
-                 GuardianGone, Tick, HangFound, WordsRead>;
+                 GuardianGone, HeadGone, Tick, HangFound, WordsRead>;
 
 // ---- actions ----
 struct StartWorkers {
@@ -249,6 +250,7 @@ struct Reconnect {  // the link is silent: drop it and connect again
 };
 struct LogLine {
   std::string text;
+  bool is_of_job = false;  // each node says it, in the coordinator's words
 };
 struct Leave {
   int exit_code = 0;
@@ -302,6 +304,7 @@ class AgentCore {
   void on(const Suspend& event);
   void on(const Resume& event);
   void on(const GuardianGone& event);
+  void on(const HeadGone& event);
   void on(const Tick& event);
 
   bool is_fenced_off(const rendezvous::Directive& directive) const;

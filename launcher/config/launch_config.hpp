@@ -4,6 +4,7 @@
 #pragma once
 
 #include <chrono>
+#include <csignal>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -48,6 +49,10 @@ struct StdinReader {
 // Shadow: workers keep a copy of their tensors, too, each a part.
 enum class KeepMemory { No, Yes, Shadow };
 
+// Signal by which the ddprun that a host was started with (launcher/hosts) says that the head is out of reach: this
+// node ends, and the job may go on without it. No worker gets it.
+inline constexpr int kHeadIsGone = SIGPWR;
+
 struct LaunchConfig {
   CompatibilityMode compatibility = CompatibilityMode::Ddprun;
   int launcher_pid = 0;  // the process that the user started
@@ -87,7 +92,7 @@ struct LaunchConfig {
   std::string secret = "auto";                      // --secret: what the nodes of a job prove to each other
   std::optional<rendezvous::Secret> agreed_secret;  // where secret is auto, and one program has started all nodes
   bool agreed_secret_first = false;                 // before the files that auto looks for
-  bool is_told_elsewhere = false;                   // another node says on the same console how the job has ended
+  bool is_told_elsewhere = false;                   // the first node says on the same console how the job fares
   bool any_user = false;                            // the job's port is for all users of this machine
 
   std::optional<std::string> gpus;  // --gpus, as for CUDA_VISIBLE_DEVICES

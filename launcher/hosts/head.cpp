@@ -87,7 +87,8 @@ class Head {
     HeadCore::Settings settings{.hosts = {},
                                 .master_addr = config_.master_addr,
                                 .master_port = config_.master_port,
-                                .shutdown_timeout = config_.header.shutdown_timeout};
+                                .shutdown_timeout = config_.header.shutdown_timeout,
+                                .may_restart = config_.may_restart};
     for (const Host& host : config_.hosts) settings.hosts.push_back({host.name, is_this_machine(host, own_name_)});
     return settings;
   }
@@ -158,9 +159,9 @@ class Head {
         {signals_.get(), POLLIN, 0}, {console_.waiting_out(), POLLOUT, 0}, {console_.waiting_err(), POLLOUT, 0}};
     agents_.watch(events, console_.may_take());
     poll(events.data(), events.size(), milliseconds_to_wait());
+    if (events[0].revents != 0) read_signals();  // a host that is lost comes before what the others say because of it
     agents_.handle(events);
     console_.flush();
-    if (events[0].revents != 0) read_signals();
   }
 
   int milliseconds_to_wait() const {
@@ -213,32 +214,51 @@ class Head {
     }
   }
 
-  void carry_out(const StartHosts& action) { agents_.start(ranked(action.hosts)); }
+  // Before the job begins, what keeps this process from starting launch agents ends it.
+  void carry_out(const StartHosts& action) {
+    std::string why;
+    try {
+      return agents_.start(ranked(action.hosts));
+    } catch (const std::exception& error) {
+      if (!header_) throw;
+      why = error.what();
+    }
+    for (const std::size_t host : action.hosts) carry_out(core_.link_ended(host, why, Clock::now()));
+  }
   void carry_out(const HandOn& action) {
     const Share share{.agent = config_.agent, .variables = config_.header.variables, .hosts = ranked(action.hosts)};
     agents_.send(action.branch, FrameKind::Share, to_text(share));
   }
   void carry_out(const StartAll& action) {
-    JobHeader header = config_.header;
-    HostPlace& place = header.place;
+    header_ = config_.header;
+    HostPlace& place = header_->place;
     place.nodes = static_cast<int>(config_.hosts.size());
     place.master_addr = action.master_addr;
     place.master_port = action.master_port;
     if (place.id.empty()) place.id = rendezvous::random_id();
     place.secret = rendezvous::Secret::random();
     for (std::size_t i = 0; i < config_.hosts.size(); ++i) {
-      if (core_.is_from_here(i)) agents_.send(i, FrameKind::Header, to_text(header_for(header, {i, config_.hosts[i]})));
+      if (core_.is_from_here(i)) send_header(i);
     }
   }
+  void carry_out(const StartOne& action) { send_header(action.host); }
   void carry_out(const SignalHosts& action) {
-    for (std::size_t i = 0; i < config_.hosts.size(); ++i) {
-      agents_.send(i, FrameKind::Signal, std::to_string(action.signal));
-    }
+    const auto send = [this, &action](std::size_t host) {
+      agents_.send(host, FrameKind::Signal, std::to_string(action.signal));
+    };
+    for (const std::size_t host : action.hosts) send(host);
+    for (std::size_t i = 0; action.hosts.empty() && i < config_.hosts.size(); ++i) send(i);
   }
+  void carry_out(const KillLink& action) { agents_.kill(action.host); }
+  void carry_out(const EndLines& action) { console_.begin_again(action.host); }
   void carry_out(const CutLinks&) { agents_.cut_all(); }
   void carry_out(const KillLinks&) { agents_.kill_all(); }
   void carry_out(const SayLine& action) { console_.say(action.text); }
   void carry_out(const EndHead& action) { code_ = action.code; }
+
+  void send_header(std::size_t host) {
+    agents_.send(host, FrameKind::Header, to_text(header_for(*header_, {host, config_.hosts[host]})));
+  }
 
   std::vector<RankedHost> ranked(const std::vector<std::size_t>& ranks) const {
     std::vector<RankedHost> hosts;
@@ -252,6 +272,7 @@ class Head {
   HeadCore core_;
   Descriptor signals_;
   LaunchAgents agents_;
+  std::optional<JobHeader> header_;  // what the job's hosts get, once it has begun
   Clock::time_point next_beat_ = Clock::now();
   bool was_stopped_ = false;
   std::optional<int> code_;

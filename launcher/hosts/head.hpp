@@ -22,6 +22,7 @@ struct HeadConfig {
   JobHeader header;                // goes to every host; the head fills in the places
   std::string master_addr = {};    // as the user gave it; empty: the first host's own
   std::uint16_t master_port = 0;   // 0: a free one of the first host's
+  bool may_restart = false;        // the job may go on when a host is lost and comes back (--max-restarts)
 };
 
 // Runs the job and returns its exit code. Must be called while the process has one thread. Throws rendezvous::Error if

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "rendezvous/base/text.hpp"
+#include "rendezvous/link/messages.hpp"
 
 namespace ddp::launcher {
 namespace {
@@ -30,6 +31,7 @@ HeadCore::Actions HeadCore::begin() {
 HeadCore::Actions HeadCore::ready(std::size_t host, const Hello& hello, Time now) {
   OfHost& one = hosts_[host];
   if (one.state != State::Connecting) return {};  // it greets twice: nothing follows from that
+  if (has_started_) return comes_back(host) && may_come_back(host) ? join_again(host, now) : Actions{};
   one.state = State::Ready;
   one.hello = hello;
   one.last_progress = now;
@@ -48,14 +50,16 @@ HeadCore::Actions HeadCore::exited(std::size_t host, int code, Time now) {
   one.code = code;
   // The agents tell each other that the job has failed, and each ends its own workers.
   if (code != 0) stop_within(settings_.shutdown_timeout + kBeyondTimeout, now);
-  return {};
+  return host == 0 ? do_without_missing() : Actions{};
 }
 
 HeadCore::Actions HeadCore::failed(std::size_t host, const std::string& how, Time now) {
   const State state = hosts_[host].state;
   // A host whose connection was closed here says so.
   const bool is_given_up = !has_started_ && (was_lost_ || stop_signal_ != 0);
-  return is_given_up || state == State::Ended || state == State::Lost ? Actions{} : lose(host, how, now);
+  if (is_given_up || state == State::Ended || state == State::Lost) return {};
+  return comes_back(host) ? tell_failure(host, how)
+                          : lose(host, how, now);  // the link of one that comes back ends soon
 }
 
 HeadCore::Actions HeadCore::link_ended(std::size_t host, const std::string& how, Time now) {
@@ -64,6 +68,8 @@ HeadCore::Actions HeadCore::link_ended(std::size_t host, const std::string& how,
   }
   OfHost& one = hosts_[host];
   one.has_link = false;
+  if (may_come_back(host)) return bring_back(host, how, now);
+  if (comes_back(host) || one.is_not_needed) forgo(host);
   Actions actions;
   const bool is_given_up =
       (!has_started_ && !may_begin()) || patience_ == Patience::UntilKill || patience_ == Patience::Over;
@@ -71,7 +77,10 @@ HeadCore::Actions HeadCore::link_ended(std::size_t host, const std::string& how,
   const std::string and_behind =
       behind == 0 ? "" : "; with it " + std::to_string(behind) + (behind == 1 ? " host" : " hosts") + " behind it";
   const bool is_expected = (one.state == State::Ended && behind == 0) || one.state == State::Lost || is_given_up;
-  if (!is_expected) actions = lose(host, how + and_behind, now);
+  if (!is_expected) {
+    note_cause();
+    actions = lose(host, how + and_behind, now);
+  }
   append(actions, end_if_over());
   return actions;
 }
@@ -86,7 +95,7 @@ HeadCore::Actions HeadCore::starts_again(std::size_t host, const std::string& wh
 }
 
 HeadCore::Actions HeadCore::signal(int number, Time now) {
-  if (number == SIGUSR1 || number == SIGUSR2) return has_started_ ? Actions{SignalHosts{number}} : Actions{};
+  if (number == SIGUSR1 || number == SIGUSR2) return has_started_ ? Actions{SignalHosts{number, {}}} : Actions{};
   const bool is_first = stop_signal_ == 0;
   if (is_first) stop_signal_ = number;
   if (!has_started_) {
@@ -94,22 +103,32 @@ HeadCore::Actions HeadCore::signal(int number, Time now) {
     patience_ends_ = now + (is_first ? kAfterCut : std::chrono::seconds(0));
     return {CutLinks{}};
   }
-  if (is_first) stop_within(settings_.shutdown_timeout + kBeyondTimeout, now);
+  Actions actions;
+  if (is_first) {
+    stop_within(settings_.shutdown_timeout + kBeyondTimeout, now);
+    actions = forgo_missing();
+  }
   // The second Ctrl-C kills the workers; their hosts' ddprun has no more to do.
   if (!is_first && number == SIGINT) stop_within(kAfterCut, now);
-  return {SignalHosts{number}};
+  actions.push_back(SignalHosts{number, {}});
+  return actions;
 }
 
 HeadCore::Actions HeadCore::tick(Time now) {
   if (patience_ != Patience::Endless && now >= patience_ends_) return escalate(now);
-  return has_started_ ? Actions{} : look_at_connecting(now);
+  return has_started_ ? look_at_missing(now) : look_at_connecting(now);
 }
 
 std::optional<HeadCore::Time> HeadCore::due() const {
   if (has_ended_ || patience_ == Patience::Over) return std::nullopt;
   if (patience_ != Patience::Endless) return patience_ends_;
-  if (has_started_) return std::nullopt;
   std::optional<Time> soonest;
+  if (has_started_) {
+    for (std::size_t i = 0; i < hosts_.size(); ++i) {
+      if (const auto at = missing_until(i)) soonest = std::min(soonest.value_or(Time::max()), *at);
+    }
+    return soonest;
+  }
   if (!has_told_) soonest = began_ + kTellAfter;
   for (std::size_t i = 0; i < hosts_.size(); ++i) {
     if (is_awaited(i)) soonest = std::min(soonest.value_or(Time::max()), hosts_[i].last_progress + kReadyWithin);
@@ -142,7 +161,133 @@ std::string HeadCore::address() const {
 HeadCore::Actions HeadCore::start() {
   has_started_ = true;
   for (OfHost& host : hosts_) host.state = State::Running;
-  return {StartAll{address(), settings_.master_port != 0 ? settings_.master_port : hosts_[0].hello.port}};
+  begun_ = StartAll{address(), settings_.master_port != 0 ? settings_.master_port : hosts_[0].hello.port};
+  return {*begun_};
+}
+
+// ---- A host that is lost while the job runs, and comes back ----
+
+bool HeadCore::may_come_back(std::size_t host) const {
+  const bool goes_on = has_started_ && !was_lost_ && stop_signal_ == 0 && patience_ == Patience::Endless;
+  return goes_on && settings_.may_restart && host != 0 && !is_done(0);
+}
+
+// Starts again what is lost with the host's link.
+HeadCore::Actions HeadCore::bring_back(std::size_t host, const std::string& how, Time now) {
+  OfHost& one = hosts_[host];
+  std::vector<std::size_t> alone, share;
+  for (const std::size_t other : tree_.behind(host)) {
+    if (!is_done(other)) share.push_back(other);
+  }
+  Actions actions;
+  if (comes_back(host)) {
+    actions = tell_failure(host, how);
+    one.try_at = now + kTryAgainEvery;
+  } else if (!is_done(host)) {
+    alone.push_back(host);
+  }
+  if (!alone.empty() && !how.empty()) {
+    const std::string n = std::to_string(share.size());
+    const std::string behind = share.empty() ? "" : "; with it " + n + (n == "1" ? " host" : " hosts") + " behind it";
+    actions.push_back(SayLine{"host " + one.info.name + " is lost: " + how + behind + "; starting ddprun there again"});
+  }
+  for (const auto* some : {&alone, &share}) {
+    for (const std::size_t other : *some) append(actions, await_again(other, now));
+  }
+  if (!alone.empty() || !share.empty()) append(actions, carry_out(tree_.start_again(alone, share), now));
+  return actions;
+}
+
+HeadCore::Actions HeadCore::await_again(std::size_t host, Time now) {
+  OfHost& one = hosts_[host];
+  one.state = State::Connecting;
+  one.was_started_again = true;
+  one.try_at.reset();
+  one.last_progress = now;
+  return {EndLines{host}};
+}
+
+HeadCore::Actions HeadCore::tell_failure(std::size_t host, const std::string& how) {
+  if (how.empty() || std::exchange(hosts_[host].has_told_failure, true)) return {};
+  return {SayLine{"host " + hosts_[host].info.name + " cannot be started again yet: " + how + "; trying every " +
+                  rendezvous::to_string(kTryAgainEvery)}};
+}
+
+// The host is ready, and begins its part at once. Behind a branch it has the job's header from there.
+HeadCore::Actions HeadCore::join_again(std::size_t host, Time now) {
+  OfHost& one = hosts_[host];
+  one.state = State::Running;
+  one.last_progress = now;
+  Actions actions;
+  if (std::exchange(one.has_told_failure, false)) actions.push_back(SayLine{"host " + one.info.name + " is back"});
+  append(actions, carry_out(tree_.ready(host), now));
+  if (tree_.is_from_here(host)) actions.push_back(StartOne{host, begun_->master_addr, begun_->master_port});
+  return actions;
+}
+
+// Returns when something is to be done about a host that comes back: it is to be started, or does not answer. A branch
+// looks after its own.
+std::optional<HeadCore::Time> HeadCore::missing_until(std::size_t host) const {
+  const OfHost& one = hosts_[host];
+  if (!comes_back(host) || !may_come_back(host)) return std::nullopt;
+  if (one.try_at) return one.try_at;
+  return tree_.is_from_here(host) ? std::optional(one.last_progress + TreeCore::kReachWithin) : std::nullopt;
+}
+
+HeadCore::Actions HeadCore::look_at_missing(Time now) {
+  Actions actions;
+  for (std::size_t i = 0; i < hosts_.size(); ++i) {
+    const auto until = missing_until(i);
+    if (!until || now < *until) continue;
+    if (hosts_[i].try_at) {
+      append(actions, await_again(i, now));
+      append(actions, carry_out(tree_.start_again({i}, {}), now));
+    } else {
+      append(actions, tell_failure(i, "no answer in " + rendezvous::to_string(TreeCore::kReachWithin)));
+      hosts_[i].last_progress = now;
+      actions.push_back(KillLink{i});
+    }
+  }
+  return actions;
+}
+
+void HeadCore::forgo(std::size_t host) {
+  hosts_[host].state = State::Lost;
+  hosts_[host].is_not_needed = true;
+}
+
+// The job ends, so hosts that are to come back need not.
+HeadCore::Actions HeadCore::forgo_missing() {
+  Actions actions;
+  for (std::size_t i = 0; i < hosts_.size(); ++i) {
+    if (!comes_back(i)) continue;
+    forgo(i);
+    if (hosts_[i].has_link) actions.push_back(KillLink{i});
+  }
+  return actions;
+}
+
+// The coordinator has ended, last of all: a host that was started again and is not through with it never will be.
+HeadCore::Actions HeadCore::do_without_missing() {
+  SignalHosts end{SIGTERM, {}};
+  for (std::size_t i = 0; i < hosts_.size(); ++i) {
+    if (!hosts_[i].was_started_again || is_done(i)) continue;
+    hosts_[i].is_not_needed = true;
+    const bool is_killed_here = comes_back(i) && tree_.is_from_here(i);
+    if (!is_killed_here) end.hosts.push_back(tree_.branch_of(i));
+  }
+  Actions actions = forgo_missing();
+  if (!end.hosts.empty()) actions.push_back(std::move(end));
+  return actions;
+}
+
+// ---- What follows ----
+
+// Notes that the job ends since a host is lost, if it does not end for another reason already.
+void HeadCore::note_cause() {
+  const bool has_failed =
+      std::any_of(hosts_.begin(), hosts_.end(), [](const OfHost& host) { return host.code.value_or(0) != 0; });
+  loss_is_cause_ = loss_is_cause_ || (!has_failed && !was_lost_ && stop_signal_ == 0);
 }
 
 // Returns how the job still comes to its hosts, if it does.
@@ -189,7 +334,7 @@ std::size_t HeadCore::lose_behind(std::size_t branch) {
   for (const std::size_t host : tree_.behind(branch)) {
     if (is_done(host)) continue;
     hosts_[host].state = State::Lost;
-    ++lost;
+    if (!hosts_[host].is_not_needed) ++lost;
   }
   return lost;
 }
@@ -209,7 +354,8 @@ HeadCore::Actions HeadCore::lose(std::size_t host, const std::string& how, Time 
   // A second SIGTERM would cut short the time that the first one gives the workers.
   if (!is_first || all_are(State::Lost) || stop_signal_ != 0) return actions;
   stop_within(settings_.shutdown_timeout + kBeyondTimeout, now);
-  actions.push_back(SignalHosts{SIGTERM});
+  append(actions, forgo_missing());
+  actions.push_back(SignalHosts{SIGTERM, {}});
   return actions;
 }
 
@@ -245,6 +391,7 @@ HeadCore::Actions HeadCore::look_at_connecting(Time now) {
     if (!is_awaited(i) || now < hosts_[i].last_progress + kReadyWithin) continue;
     const std::size_t branch = tree_.branch_of(i);
     const std::string by = branch == i ? "" : " (host " + hosts_[branch].info.name + " starts it)";
+    note_cause();
     append(actions, lose(i, "no answer in " + rendezvous::to_string(kReadyWithin) + by, now));
     break;  // which ends the job
   }
@@ -259,11 +406,15 @@ HeadCore::Actions HeadCore::end_if_over() {
 }
 
 int HeadCore::exit_code() const {
+  if (loss_is_cause_) return rendezvous::kStartAgain;
   for (const OfHost& host : hosts_) {  // the first is the first node, which coordinates
-    if (host.code.value_or(0) != 0) return *host.code;
+    if (!host.is_not_needed && host.code.value_or(0) != 0) return *host.code;
   }
-  if (stop_signal_ != 0 && (!has_started_ || !all_are(State::Ended))) return 128 + stop_signal_;
-  return was_lost_ || !all_are(State::Ended) ? 1 : 0;
+  const bool are_through = std::all_of(hosts_.begin(), hosts_.end(), [](const OfHost& host) {
+    return host.state == State::Ended || host.is_not_needed;
+  });
+  if (stop_signal_ != 0 && (!has_started_ || !are_through)) return 128 + stop_signal_;
+  return was_lost_ || !are_through ? 1 : 0;
 }
 
 std::string HeadCore::names_of(State state) const {

@@ -4,14 +4,26 @@
 // (tree/tree_core.hpp), which pass on what comes from them.
 //
 //     connecting ──ready──▶ ready ──all are ready──▶ running ──exit code──▶ ended
-//         ▲  │                │                         │
+//         ▲  │                │                         │  │
 //         │  └─ the link ends, and no other can reach it, or the host says that it cannot ──▶ lost
-//         └── it or its branch is lost ──┘ (before all are ready)
+//         ├── it or its branch is lost ──┘ (before all are ready)
+//         └── it or its branch is lost, and there may be a restart ──┘
 //
-// No host begins before all are ready, so that a host which cannot be reached costs no other a line. A host that is
-// lost later ends the job: the others get SIGTERM, and their workers --shutdown-timeout. With a branch, all hosts
-// behind it are lost. The job's exit code is the first node's, which coordinates, if that is not 0, else the first one
-// that is not.
+// No host begins before all are ready, so that a host which cannot be reached costs no other a line. With a branch, all
+// hosts behind it are lost.
+//
+// A host that is lost while the job runs:
+//
+//     without --max-restarts, and the first host       the job ends: the others get SIGTERM, and their workers
+//                                                      --shutdown-timeout
+//     else                                             it is started again from here, and the hosts behind it, too, and
+//                                                      begins its part at once. The coordinator, which loses the node
+//                                                      by itself, decides whether a restart is left, and for how long
+//                                                      the others wait. So the host is tried every 5 s until then
+//     the first host has ended, a signal ends the job  who is not back is needed no more
+//
+// The job's exit code is 75 if a lost host ends it; else the first node's, which coordinates, if that is not 0, else
+// the first one that is not.
 //
 // It touches nothing: the time and an event go in, actions come out.
 #pragma once
@@ -33,8 +45,21 @@ struct StartAll {
   std::string master_addr;
   std::uint16_t master_port;
 };
+// To a host that was started from here while the job runs.
+struct StartOne {
+  std::size_t host;
+  std::string master_addr;
+  std::uint16_t master_port;
+};
 struct SignalHosts {
   int signal;
+  std::vector<std::size_t> hosts;  // none: all
+};
+struct KillLink {
+  std::size_t host;
+};
+struct EndLines {  // what comes from the host from now on is another process's
+  std::size_t host;
 };
 struct CutLinks {  // closes the stdin of all links, which ends what is behind them
 };
@@ -45,7 +70,8 @@ struct SayLine {
 struct EndHead {
   int code;
 };
-using HeadAction = std::variant<StartHosts, HandOn, StartAll, SignalHosts, CutLinks, KillLinks, SayLine, EndHead>;
+using HeadAction = std::variant<StartHosts, HandOn, StartAll, StartOne, SignalHosts, CutLinks, KillLinks, KillLink,
+                                EndLines, SayLine, EndHead>;
 
 class HeadCore {
  public:
@@ -61,12 +87,14 @@ class HeadCore {
     std::string master_addr = {};   // as the user gave it; empty: the first host's own
     std::uint16_t master_port = 0;  // 0: a free one there
     std::chrono::seconds shutdown_timeout{30};
+    bool may_restart = false;  // --max-restarts
   };
 
   static constexpr std::chrono::seconds kReadyWithin{60};  // without a word or a byte taken
   static constexpr std::chrono::seconds kTellAfter{10};    // whom the job waits for
   static constexpr std::chrono::seconds kBeyondTimeout{10};
   static constexpr std::chrono::seconds kAfterCut{5};
+  static constexpr std::chrono::seconds kTryAgainEvery{5};
 
   HeadCore(Settings settings, Time now);
 
@@ -101,6 +129,10 @@ class HeadCore {
     HostInfo info;
     State state = State::Connecting;
     Time last_progress;
+    bool was_started_again = false;   // while the job runs
+    bool is_not_needed = false;       // any more: the job has ended without it
+    std::optional<Time> try_at = {};  // when it is started again
+    bool has_told_failure = false;    // that this does not work
     std::optional<int> code = {};
     bool has_link = false;  // to this process
     Hello hello = {};
@@ -112,6 +144,22 @@ class HeadCore {
   Actions start();
   bool may_begin() const { return !has_started_ && !was_lost_ && stop_signal_ == 0; }
   std::optional<Actions> try_again(std::size_t host, const std::string& how, Time now);
+  // Whether the job goes on if this host is lost, and wants it back.
+  bool may_come_back(std::size_t host) const;
+  // Whether it was lost while the job runs, and has not begun its part again.
+  bool comes_back(std::size_t host) const {
+    return hosts_[host].was_started_again && hosts_[host].state == State::Connecting;
+  }
+  Actions bring_back(std::size_t host, const std::string& how, Time now);
+  Actions await_again(std::size_t host, Time now);
+  Actions tell_failure(std::size_t host, const std::string& how);
+  Actions join_again(std::size_t host, Time now);
+  std::optional<Time> missing_until(std::size_t host) const;
+  Actions look_at_missing(Time now);
+  void forgo(std::size_t host);
+  Actions forgo_missing();
+  Actions do_without_missing();
+  void note_cause();
   Actions carry_out(const TreeCore::Actions& of_tree, Time now);
   std::size_t lose_behind(std::size_t branch);
   Actions lose(std::size_t host, const std::string& how, Time now);
@@ -129,8 +177,10 @@ class HeadCore {
   Time began_;
   bool has_told_ = false;  // whom the job waits for
   bool has_started_ = false;
-  bool was_lost_ = false;  // a host was
-  int stop_signal_ = 0;    // the first one that came here; 0: none
+  std::optional<StartAll> begun_;  // where the nodes meet, once the job has begun
+  bool was_lost_ = false;          // a host was, and the job ends for that
+  bool loss_is_cause_ = false;     // and did not end for another reason before
+  int stop_signal_ = 0;            // the first one that came here; 0: none
   enum class Patience { Endless, UntilCut, UntilKill, Over } patience_ = Patience::Endless;
   Time patience_ends_;
   bool has_ended_ = false;

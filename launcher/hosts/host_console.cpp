@@ -24,17 +24,22 @@ LineAssembler::Style style_of(const std::string& prefix, bool on_terminal) {
 
 HostConsole::HostConsole(const std::vector<std::string>& names) : out_(STDOUT_FILENO, "stdout", [](const auto&) {}) {
   if (!are_one_file(STDOUT_FILENO, STDERR_FILENO)) err_.emplace(STDERR_FILENO, "stderr", [](const auto&) {});
-  int writer = 0;
+  out_streams_.resize(names.size());
+  err_streams_.resize(names.size());
   for (const std::string& name : names) {
-    const std::string prefix = names.size() == 1 ? "" : name + ": ";
-    for (const Stream stream : {Stream::Out, Stream::Err}) {
-      ConsoleFeed& feed = feed_of(stream);
-      auto& streams = stream == Stream::Out ? out_streams_ : err_streams_;
-      streams.push_back(feed.open({.writer = ++writer,
-                                   .round = 1,
-                                   .file = "",
-                                   .lines = LineAssembler(style_of(prefix, feed.sink().is_terminal()))}));
-    }
+    prefixes_.push_back(names.size() == 1 ? "" : name + ": ");
+    open(prefixes_.size() - 1);
+  }
+}
+
+void HostConsole::open(std::size_t host) {
+  for (const Stream stream : {Stream::Out, Stream::Err}) {
+    ConsoleFeed& feed = feed_of(stream);
+    auto& streams = stream == Stream::Out ? out_streams_ : err_streams_;
+    streams[host] = feed.open({.writer = ++writers_,
+                               .round = 1,
+                               .file = "",
+                               .lines = LineAssembler(style_of(prefixes_[host], feed.sink().is_terminal()))});
   }
 }
 
@@ -48,6 +53,11 @@ void HostConsole::take(std::size_t host, Stream stream, std::string_view bytes) 
 void HostConsole::end(std::size_t host) {
   if (auto* const stream = std::exchange(out_streams_[host], nullptr)) out_.end(*stream);
   if (auto* const stream = std::exchange(err_streams_[host], nullptr)) feed_of(Stream::Err).end(*stream);
+}
+
+void HostConsole::begin_again(std::size_t host) {
+  end(host);
+  open(host);
 }
 
 void HostConsole::say(const std::string& line) { feed_of(Stream::Err).write_line("ddprun: " + line + "\n"); }

@@ -24,6 +24,8 @@ class HostConsole {
   bool may_take() const;
   void take(std::size_t host, Stream stream, std::string_view bytes);
   void end(std::size_t host);
+  // Ends the lines of the host's process. Another one follows.
+  void begin_again(std::size_t host);
   void say(const std::string& line);  // writes a line as ddprun
 
   // The descriptors that poll() reports when flush() can go on; -1: nothing waits.
@@ -37,10 +39,13 @@ class HostConsole {
 
  private:
   static int waiting(const ConsoleFeed& feed) { return feed.sink().is_behind() ? feed.sink().writable_fd() : -1; }
+  void open(std::size_t host);
   ConsoleFeed& feed_of(Stream stream) { return stream == Stream::Err && err_ ? *err_ : out_; }
 
   ConsoleFeed out_;
-  std::optional<ConsoleFeed> err_;  // none: both are one file
+  std::optional<ConsoleFeed> err_;     // none: both are one file
+  std::vector<std::string> prefixes_;  // by host, what stands before its lines
+  int writers_ = 0;
   std::vector<ConsoleFeed::Stream*> out_streams_, err_streams_;
 };
 

@@ -19,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "launcher/config/launch_config.hpp"
 #include "launcher/hosts/frame.hpp"
 #include "launcher/hosts/greeting.hpp"
 #include "launcher/hosts/on_host_core.hpp"
@@ -148,9 +149,12 @@ void enter(const JobHeader& header) {
 
 using Job = std::function<int(const JobHeader&)>;
 
+// The signal after which the job ends because the head, or this process, is gone.
+int end_signal(const JobHeader& header) { return header.place.node_rank == 0 ? SIGTERM : kHeadIsGone; }
+
 // Runs in the child.
 int begin_job(const JobHeader& header, const Child& child, pid_t parent, const Job& job) {
-  prctl(PR_SET_PDEATHSIG, SIGTERM);
+  prctl(PR_SET_PDEATHSIG, end_signal(header));
   if (getppid() != parent) return 1;  // it died before
   setpgid(0, 0);                      // what signals this process's group, such as a terminal, leaves the job to it
   const Descriptor null(open("/dev/null", O_RDONLY | O_CLOEXEC));
@@ -288,7 +292,7 @@ class OnHost {
   void begin(const JobHeader& header) {
     branch_.take_header(header);
     child_ = start(header, branch_, job_);
-    core_.job_begins(header.shutdown_timeout, Clock::now());
+    core_.job_begins(header.shutdown_timeout, end_signal(header), Clock::now());
   }
 
   static bool may_be_sent(int signal) {

@@ -4,7 +4,8 @@
 //
 //     sshd ══ stdin, stdout ══ ddprun --on-host ── pipes ── guardian ── keeper ── agent ── workers
 //
-// on_host_core.hpp decides. The guardian gets SIGTERM from the kernel if this process dies.
+// on_host_core.hpp decides. The guardian gets SIGTERM or kHeadIsGone from the kernel if this process
+// dies.
 #pragma once
 
 #include <functional>

@@ -7,8 +7,9 @@
 
 namespace ddp::launcher {
 
-void OnHostCore::job_begins(std::chrono::seconds shutdown_timeout, Time now) {
+void OnHostCore::job_begins(std::chrono::seconds shutdown_timeout, int end_signal, Time now) {
   shutdown_timeout_ = shutdown_timeout;
+  end_signal_ = end_signal;
   last_beat_ = now;
 }
 
@@ -31,7 +32,7 @@ OnHostCore::Actions OnHostCore::lifeline_ended(const std::string& how, Time now)
   kill_at_ = now + *shutdown_timeout_ + kBeyondTimeout;
   // To a job that is stopping already, SIGTERM would mean that its workers are to be killed at once.
   if (was_stopped_) return {CutBranch{}};
-  return {CutBranch{}, SignalJob{SIGTERM, how + ": stopping this host's part of the job"}};
+  return {CutBranch{}, SignalJob{end_signal_, how + ": stopping this host's part of the job"}};
 }
 
 OnHostCore::Actions OnHostCore::job_ended(int code) {

@@ -3,12 +3,14 @@
 // when it is killed and when the head loses its power, so that end of file, and silence, are the end of the job.
 //
 //     a signal of the head's                   to the job
-//     end of file, or no beat for 6 s          SIGTERM to the job, which gives its workers --shutdown-timeout; the
+//     end of file, or no beat for 6 s          the job has to end, and gives its workers --shutdown-timeout; the
 //                                              connections to hosts that were started from here end
 //     the job still runs 3 s after that        SIGKILL to the job
 //     the job has ended                        its exit code to the head
 //
-// Before the job's header comes there is no job, and the wait may be longer.
+// The job gets SIGTERM on the first host, which coordinates, and so ends on all hosts; on the others kHeadIsGone, so
+// that this host alone is lost, and the head may start it again. Before the job's header comes there is no job, and the
+// wait may be longer.
 //
 // It touches nothing: the time and an event go in, actions come out.
 #pragma once
@@ -45,7 +47,8 @@ class OnHostCore {
 
   explicit OnHostCore(Time now) : last_beat_(now) {}
 
-  void job_begins(std::chrono::seconds shutdown_timeout, Time now);
+  // `end_signal` is how the job gets to know that the lifeline has ended.
+  void job_begins(std::chrono::seconds shutdown_timeout, int end_signal, Time now);
   void beat(Time now) { last_beat_ = now; }
   Actions signal(int number, Time now);
   Actions lifeline_ended(const std::string& how, Time now);
@@ -56,6 +59,7 @@ class OnHostCore {
 
  private:
   std::optional<std::chrono::seconds> shutdown_timeout_;  // once there is a job
+  int end_signal_ = 0;                                    // then, too
   Time last_beat_;
   bool has_lifeline_ = true;
   std::optional<Time> kill_at_;  // once the lifeline has ended

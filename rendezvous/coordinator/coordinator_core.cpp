@@ -378,7 +378,8 @@ void CoordinatorCore::refuse(AgentId agent, const AgentState& state, const std::
 // until the holder was heard.
 void CoordinatorCore::mark_heard(const Node& node) {
   roster_.mark_heard(node.state.incarnation, now_);
-  if (over()) return;  // every node, also a challenger, has heard how the job ended
+  if (over()) return;                               // every node, also a challenger, has heard how the job ended
+  if (!node.state.stopped_because.empty()) return;  // it may be about to leave
   for (const Incarnation& challenger : roster_.challengers_of(node.state.incarnation)) {
     const Node& other = roster_.at(challenger);
     refuse(other.link, other.state, other.address,

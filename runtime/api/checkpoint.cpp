@@ -15,7 +15,7 @@
 #include "runtime/api/options.hpp"
 #include "runtime/training/checkpoint/checkpoint.hpp"
 #include "runtime/training/checkpoint/folder.hpp"
-#include "runtime/training/tensor_file/safetensors.hpp"
+#include "runtime/training/checkpoint/single_file.hpp"
 
 namespace {
 
@@ -71,7 +71,8 @@ CheckpointFolder& of(ddp_checkpoint_folder* handle) {
 
 CheckpointFolder::Options folder_options(const ddp_checkpoint_folder_options* caller) {
   const ddp_checkpoint_folder_options given = DDP_OPTIONS(ddp_checkpoint_folder_options, read_only, caller);
-  return {given.keep_last, given.keep_every, milliseconds(given.timeout_ms), given.read_only != 0};
+  return {given.keep_last, given.keep_every, milliseconds(given.timeout_ms), given.read_only != 0,
+          given.no_follow == 0};
 }
 
 }  // namespace
@@ -166,6 +167,10 @@ ddp_status ddp_checkpoint_folder_save_async(ddp_checkpoint_folder* folder, int64
     not_null(save, "the save's number to fill in");
     *save = of(folder).save_async(step, {slices, count}, {metadata, metadata_count});
   });
+}
+
+ddp_status ddp_checkpoint_folder_follow(ddp_checkpoint_folder* folder) {
+  return guard([&] { of(folder).follow(); });
 }
 
 ddp_status ddp_checkpoint_folder_wait(ddp_checkpoint_folder* folder, uint64_t save, int64_t timeout_ms) {

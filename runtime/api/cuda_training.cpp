@@ -248,6 +248,12 @@ ddp_status ddp_cuda_optimizer_steps_taken(const ddp_cuda_optimizer* optimizer, i
       [&] { not_null(steps, "the number to fill in") = not_null(optimizer, "the optimizer").optimizer.steps_taken(); });
 }
 
+ddp_status ddp_cuda_optimizer_steps_address(const ddp_cuda_optimizer* optimizer, void** steps) {
+  return guard([&] {
+    not_null(steps, "the address to fill in") = not_null(optimizer, "the optimizer").optimizer.steps_address();
+  });
+}
+
 ddp_status ddp_cuda_optimizer_set_steps_taken(ddp_cuda_optimizer* optimizer, int64_t steps) {
   return guard([&] { not_null(optimizer, "the optimizer").optimizer.set_steps_taken(steps); });
 }

@@ -7,6 +7,7 @@
 #include "runtime/api/c_guard.hpp"
 #include "runtime/api/c_handles.hpp"
 #include "runtime/api/options.hpp"
+#include "runtime/training/cuda/cuda_compress_hook.hpp"
 #include "runtime/training/ddp/reducer.hpp"
 #include "runtime/training/hooks/builtin_comm_hooks.hpp"
 #include "runtime/training/hooks/powersgd.hpp"
@@ -23,11 +24,12 @@ using ddp::runtime::Reducer;
 Reducer* of(ddp_reducer* handle) { return reinterpret_cast<Reducer*>(handle); }
 const Reducer* of(const ddp_reducer* handle) { return reinterpret_cast<const Reducer*>(handle); }
 
-// Returns the reducer if its gradients are on the host, where libddp's own hooks compute.
+// Returns the reducer if its gradients are on the host, where PowerSGD computes.
 Reducer& on_cpu(Reducer& model) {
   if (!model.is_on_gpu()) return model;
   throw Error(ErrorCode::InvalidArgument,
-              "this communication hook is for memory of the CPU, and the model is on a GPU: register one of your own");
+              "PowerSGD is for memory of the CPU, and the model is on a GPU: register bf16_compress_hook or "
+              "fp16_compress_hook, which halve what is sent there");
 }
 
 // A hook of the program, behind function pointers.
@@ -123,8 +125,9 @@ ddp_status ddp_reducer_register_comm_hook(ddp_reducer* reducer, const ddp_comm_h
 
 ddp_status ddp_reducer_register_builtin_comm_hook(ddp_reducer* reducer, int32_t hook) {
   return guard([&] {
-    Reducer& registers = on_cpu(not_null(of(reducer), "the reducer"));
-    registers.register_comm_hook(ddp::runtime::make_builtin_comm_hook(registers.group(), hook));
+    Reducer& registers = not_null(of(reducer), "the reducer");
+    registers.register_comm_hook(registers.is_on_gpu() ? ddp::runtime::make_cuda_comm_hook(registers.group(), hook)
+                                                       : ddp::runtime::make_builtin_comm_hook(registers.group(), hook));
   });
 }
 

@@ -31,6 +31,12 @@ void check_elements(const char* what, const void* data, std::size_t count, std::
   }
 }
 
+void check_device(const char* what, ddp_device device) {
+  if (device.kind == DDP_CPU || (device.kind == DDP_CUDA && device.index >= 0)) return;
+  invalid_argument(std::string(what) + ": there is no device " + std::to_string(device.index) + " of kind " +
+                   std::to_string(device.kind));
+}
+
 void check_buffer(const char* what, const void* data, std::size_t count, std::int32_t dtype, ddp_device device) {
   check_elements(what, data, count, dtype);
   if (device.kind != DDP_CPU)

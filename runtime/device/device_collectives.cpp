@@ -107,7 +107,9 @@ ddp_backend_status DeviceCollectives::enqueue(const Operation& o, const NcclGrou
 }
 
 bool DeviceCollectives::has_ended(const Event& done) const {
-  return done == nullptr || device_->api().event_query(done->get()) != CudaResult::NotReady;
+  if (done == nullptr) return true;
+  const collectives::BesideCaptures beside(device_->api());
+  return device_->api().event_query(done->get()) != CudaResult::NotReady;
 }
 
 ddp_backend_status DeviceCollectives::follow(collectives::CudaStream* stream, const Event& done,

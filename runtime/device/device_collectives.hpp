@@ -37,6 +37,9 @@ class DeviceCollectives {
   const std::shared_ptr<collectives::CudaDevice>& gpu() const { return device_; }
   collectives::NcclGroup& nccl() { return *nccl_; }
 
+  // Returns a number of the CUDA graph that is captured from the stream; 0 if none is. An operation that is started
+  // from it then is not run but becomes a part of the graph.
+  std::uint64_t capture_of(collectives::CudaStream* stream) const { return device_->capture_of(stream); }
   // Throws rendezvous::Error{InvalidArgument} for memory of another device and for what NCCL cannot do.
   void check(const Operation& operation) const;
   // Puts the operation on the side stream, after the work that is on `caller`, and returns. Creates `done` if it is

@@ -168,6 +168,7 @@ class ProcessGroup final : private DeadlineWatch::Watched {
   struct OnDevice : Issued {  // its sequence is kOnDevice and the number
     StartState start = StartState::Underway;
     DeviceCollectives::Event done;  // valid once `start` is OnStream
+    std::uint64_t capture = 0;      // number of the CUDA graph that has the operation; 0: it runs
   };
   struct Failure {
     rendezvous::ErrorCode code;
@@ -217,6 +218,9 @@ class ProcessGroup final : private DeadlineWatch::Watched {
   void follow_on_device(std::uint64_t sequence, Lock& lock);
   bool await_on_device(std::uint64_t sequence, Clock::time_point until, Lock& lock);
   void collect_from_device();
+  void check_captures(const OnDevice& issued) const;
+  void retire_captured(std::uint64_t sequence);
+  bool polls_device() const { return !on_device_.empty() || has_captured_; }
   void poll_device(Lock& lock);
 
   DeadlineWatch::Time check_deadlines(DeadlineWatch::Time now) override;
@@ -250,6 +254,7 @@ class ProcessGroup final : private DeadlineWatch::Watched {
   InFlight<Message> messages_;  // messages not collected yet
   std::uint64_t next_message_ = 1;
   InFlight<OnDevice> on_device_;  // operations on the GPU in the order of the side stream, kept like queue_
+  bool has_captured_ = false;     // operations of a CUDA graph may run at any time
   std::uint64_t blamed_ = 0;      // sequence number of the operation that failed first; 0: abort()
   std::optional<Failure> failure_;
   std::map<void*, std::unique_ptr<unsigned char[]>> own_memory_;  // what allocate() gave where the backend has none

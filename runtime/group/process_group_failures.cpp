@@ -67,8 +67,8 @@ DeadlineWatch::Time ProcessGroup::check_deadlines(DeadlineWatch::Time now) {
     fail(lock, passed->sequence, passed_deadline(*passed));
     return DeadlineWatch::Time::max();
   }
-  // Operations on a GPU are polled for errors as long as there are any.
-  if (on_device_.empty()) return next;
+  // Operations on a GPU are polled for errors as long as there are any, or graphs may run some.
+  if (!polls_device()) return next;
   poll_device(lock);
   return state_ == State::Alive ? std::min(next, now + kBetweenChecks) : DeadlineWatch::Time::max();
 }

@@ -57,6 +57,11 @@ class Launch:
         os.chmod(self.path(name), 0o755)
         return self.path(name)
 
+    @property
+    def warm(self):
+        """Options with which ddprun imports PyTorch once for all workers of an agent, for rows with many of them."""
+        return ("--preload=torch",) if self.is_ddprun else ()
+
     def start(self, *arguments, environment=None, **options):
         """Starts one agent."""
         python = {"PYTHON_EXEC": self.python} if self.is_ddprun else {}

@@ -82,7 +82,7 @@ class Run {
       case AgentStep::Signal:
         return handle(StopSignal{head >> 4 & 1 ? SIGINT : SIGTERM});
       case AgentStep::Guardian:
-        return handle(GuardianGone{});
+        return head >> 4 & 1 ? handle(HeadGone{}) : handle(GuardianGone{});
       case AgentStep::Refused:
         return handle(LinkRefused{"its secret differs"});
     }

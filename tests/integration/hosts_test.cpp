@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// ddprun --hosts: one command for many hosts. The hosts are this machine, behind a stand-in for ssh; the last case has
-// hosts of their own with a real sshd.
+// ddprun --hosts: one command for many hosts. The hosts are this machine, behind a stand-in for ssh; ssh_hosts_test.cpp
+// has hosts of their own with a real sshd.
 #include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -12,7 +12,6 @@
 #include <sstream>
 
 #include "tests/integration/ddprun.hpp"
-#include "tests/support/hosts.hpp"
 #include "tests/support/process.hpp"
 
 using namespace ddp::testing;
@@ -133,7 +132,7 @@ TEST_CASE("hosts: a host that cannot be reached is named, and no worker starts",
   Process head(HostsJob::command("a,dead", {}, {"say=started"}), job.options());
   const Result result = head.wait();
   CAPTURE(result.out, result.err);
-  CHECK(result.code == 1);
+  CHECK(result.code == 75);
   CHECK_THAT(result.err, Contains("host dead cannot take part") && Contains("ended with exit code 255") &&
                              Contains("No route to host") && Contains("nothing was started"));
   CHECK_THAT(result.out, !Contains("started"));
@@ -162,15 +161,16 @@ TEST_CASE("hosts: whatever is killed with SIGKILL, nothing is left on any host",
     kill(agents_of(head).at(1), SIGKILL);
     const Result result = head.wait();
     CAPTURE(result.err);
-    CHECK(result.code != 0);
+    CHECK(result.code == 75);
     CHECK_THAT(result.err, Contains("is lost: ") && Contains("was killed by SIGKILL"));
+    CHECK(count(result.err, "stopping: ") == 1);
     CHECK(head.all_gone());
   }
   SECTION("all launch agents") {
     Process head(command, job.options());
     head.wait_for("ready", 4);
     for (const pid_t agent : agents_of(head)) kill(agent, SIGKILL);
-    CHECK(head.wait().code != 0);  // 143 if the job has ended on the second host before its agent is killed
+    CHECK(head.wait().code == 75);
     CHECK(head.all_gone());
   }
 }
@@ -315,7 +315,7 @@ TEST_CASE("hosts: with kill -9 of a branch or the head of many hosts, nothing is
     kill(agent_of_host(head, "h3"), SIGKILL);
     const Result result = head.wait();
     CAPTURE(result.err);
-    CHECK(result.code != 0);
+    CHECK(result.code == 75);
     CHECK_THAT(result.err, Contains("host h3 is lost: " FAKE_SSH " was killed by SIGKILL; with it 1 host behind it"));
     CHECK_THAT(result.err, !Contains("host h4 is lost"));
     CHECK(head.all_gone());
@@ -326,6 +326,65 @@ TEST_CASE("hosts: with kill -9 of a branch or the head of many hosts, nothing is
     head.signal(SIGKILL);
     CHECK(head.all_gone());
   }
+}
+
+TEST_CASE("hosts: with a restart left a branch that dies is started again, and the hosts behind it, too",
+          "[launcher][integration]") {
+  const HostsJob job;
+  // The first life of each worker takes its time to end, so that the new life of a host meets the old one.
+  const std::string program =
+      "trap 'sleep 1; exit' TERM; echo life $TORCHELASTIC_RESTART_COUNT of $WORLD_SIZE; "
+      "printf 'no end'; [ $TORCHELASTIC_RESTART_COUNT = 2 ] || { sleep 1000 & wait; }";
+  Words command = {DDPRUN_BINARY, "--hosts=" + many_hosts(40), "--launch-agent=" FAKE_SSH, "--max-restarts=2"};
+  Process head(command + Words{"sh", "-c", program}, job.options());
+  head.wait_for("life 0 of 40", 40);
+  kill(agent_of_host(head, "h3"), SIGKILL);
+  head.wait_for("life 1 of 40", 40);
+  kill(agent_of_host(head, "h3"), SIGKILL);  // a second time, which is no more a branch
+  const Result result = head.wait();
+  CAPTURE(result.out, result.err);
+  CHECK(result.code == 0);
+  CHECK_THAT(result.err, Contains("host h3 is lost: " FAKE_SSH
+                                  " was killed by SIGKILL; with it 1 host behind it; starting ddprun there again\n"));
+  CHECK_THAT(result.err, !Contains("host h4 is lost"));
+  for (const char* life : {"life 0", "life 1", "life 2"}) {
+    CHECK(count(result.out, std::string("h3: ") + life) == 1);
+    CHECK(count(result.out, std::string("h4: ") + life) == 1);
+  }
+  CHECK(count(result.out, "life 2 of 40\n") == 40);
+  CHECK(count(result.out, "no endh") == 0);  // lines of two lives are two lines
+  CHECK(count(result.err, "stopping: node ") == 2);
+  CHECK(count(result.err, "restart 1 of 2: ") == 1);
+  CHECK(count(result.err, "restart 2 of 2: ") == 1);
+  CHECK(head.all_gone());
+}
+
+TEST_CASE("hosts: a job that waits for a lost host ends with a signal, and once no restart is left",
+          "[launcher][integration]") {
+  const HostsJob job;
+  const TemporaryFolder folder;
+  const Process::Options options = job.options({{"FAKE_SSH_GATE", folder / "gate"}});
+  const Words command = HostsJob::command("a:1,gone:1", {"--max-restarts=1"}, {"ready", "wait"});
+  Process spent(command, options);
+  spent.wait_for("ready", 2);
+  kill(agent_of_host(spent, "gone"), SIGKILL);
+  spent.wait_for("ready", 4);
+  kill(agent_of_host(spent, "gone"), SIGKILL);
+  const Result result = spent.wait();
+  CAPTURE(result.out, result.err);
+  CHECK(result.code == 75);
+  CHECK(count(result.err, "fake_worker stopped: ") == 1);
+  CHECK(spent.all_gone());
+
+  Process stopped(command, options);
+  stopped.wait_for("ready", 2);
+  write_file(folder / "gate", "");  // from now on there is no route to it
+  kill(agent_of_host(stopped, "gone"), SIGKILL);
+  stopped.wait_for("host gone cannot be started again yet: " FAKE_SSH
+                   " ended with exit code 255: ssh: connect to host gone");
+  stopped.signal(SIGTERM);
+  CHECK(stopped.wait().code == 143);
+  CHECK(stopped.all_gone());
 }
 
 TEST_CASE("hosts: a branch that dies before the job begins is named, and its hosts are taken over",
@@ -362,55 +421,11 @@ TEST_CASE("hosts: a host behind another that nobody can reach is named, and no w
   Process head(HostsJob::command(many_hosts(40, {{4, "dead"}}), {}, {"say=started"}), job.options());
   const Result result = head.wait();
   CAPTURE(result.out, result.err);
-  CHECK(result.code == 1);
+  CHECK(result.code == 75);
   CHECK_THAT(result.err,
              Contains("host dead cannot take part: " FAKE_SSH " ended with exit code 255: ssh: connect to host "
                       "dead port 22: No route to host; nothing was started"));
   CHECK(count(result.err, "cannot take part") == 1);
   CHECK_THAT(result.out, !Contains("started"));
   CHECK(head.all_gone());
-}
-
-TEST_CASE("hosts: with a real sshd on each of three hosts", "[launcher][integration]") {
-  constexpr char kSshd[] = "/usr/sbin/sshd";
-  if (geteuid() != 0 || access(kSshd, X_OK) != 0 || !runs("ssh-keygen")) skip("root and an installed sshd are needed");
-  const Hosts hosts(3);
-  const TemporaryFolder folder;
-  const std::string key = folder / "key";
-  REQUIRE(run({"ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key}).code == 0);
-  REQUIRE(mkdir((folder / "home").c_str(), 0700) == 0);
-  const std::string sshd = folder.write(
-      "sshd_config", "HostKey " + key +
-                         "\nPidFile none\nUsePAM no\nStrictModes no\nPermitRootLogin yes\nAuthorizedKeysFile " + key +
-                         ".pub\nSetEnv HOME=" + (folder / "home") + "\nPrintMotd no\n");
-  const std::string ssh =
-      folder.write("ssh_config", "IdentityFile " + key + "\nStrictHostKeyChecking no\nUserKnownHostsFile " +
-                                     (folder / "known") + "\n");
-  std::vector<std::unique_ptr<Process>> servers;
-  for (const int host : {1, 2}) {
-    // sshd separates privileges in a folder that its package's start script makes.
-    servers.push_back(std::make_unique<Process>(
-        hosts.on(host, {"sh", "-c", "mkdir -p /run/sshd && exec \"$0\" \"$@\"", kSshd, "-D", "-e", "-f", sshd})));
-  }
-  for (auto& server : servers) server->wait_for("Server listening");
-  const Words head_of = {"--hosts=node1:2,node2:1", "--launch-agent=ssh -F " + ssh};
-
-  Process head(hosts.on(0, ddprun(head_of, {"meet", "place", "1:exit=3", "wait"})));
-  const Result result = head.wait();
-  CAPTURE(result.out, result.err);
-  CHECK(result.code == 3);
-  CHECK(count(result.out, "met 3\n") == 3);
-  CHECK_THAT(result.out, Contains("store " + Hosts::address(1) + ":"));
-  CHECK(count(result.err, "failed: rank 1 on node node1") == 1);
-
-  Process killed(hosts.on(0, ddprun(head_of, {"ready", "wait"})));
-  killed.wait_for("ready", 3);
-  killed.signal(SIGKILL);
-  const auto has_worker = [&](int host) {
-    for (const pid_t pid : hosts.processes(host)) {
-      if (read_file("/proc/" + std::to_string(pid) + "/comm").starts_with("fake_worker")) return true;
-    }
-    return false;
-  };
-  wait_until([&] { return !has_worker(1) && !has_worker(2); });
 }

@@ -66,18 +66,19 @@ class Job:
     """A command and everything that it starts. As a context manager it kills what is left.
 
     environment: added to this process's environment, without the variables whose names begin with one of `without`.
+    popen: what starts the command; forked_torchrun.py has another one.
     """
 
-    def __init__(self, *command, environment=None, without=(), cwd=None, patience=PATIENCE):
+    def __init__(self, *command, environment=None, without=(), cwd=None, patience=PATIENCE, popen=subprocess.Popen):
         self.mark = uuid.uuid4().hex
         self.patience = patience
         own = {name: value for name, value in os.environ.items() if not name.startswith(tuple(without))}
         # Files instead of pipes: leftover processes may keep them open, and they need no reader.
         self.files = tempfile.TemporaryFile(), tempfile.TemporaryFile()
         # In a new process group, as a shell starts it: the kernel does not suspend a job that no process could wake.
-        self.process = subprocess.Popen(list(map(str, command)), cwd=cwd, stdin=subprocess.DEVNULL,
-                                        stdout=self.files[0], stderr=self.files[1], preexec_fn=os.setpgrp,
-                                        env={**own, **(environment or {}), MARK: self.mark})
+        self.process = popen(list(map(str, command)), cwd=cwd or os.getcwd(), stdin=subprocess.DEVNULL,
+                             stdout=self.files[0], stderr=self.files[1], preexec_fn=os.setpgrp,
+                             env={**own, **(environment or {}), MARK: self.mark})
         self.pid = self.process.pid
 
     def __enter__(self):
@@ -152,6 +153,8 @@ class Job:
     def end(self):
         """Kills the job's processes until none is left."""
         def none_left():
+            if self.running():
+                self.process.kill()  # a process that was forked has no mark
             for pid in marked(self.mark):
                 try:
                     os.kill(pid, signal.SIGKILL)

@@ -94,7 +94,8 @@ TEST_CASE("interop nodes: an elastic PyTorch job goes on from its checkpoint whe
   const TemporaryFolder folder;
   const std::string expected = reference(folder);
   const Hosts hosts(4);
-  const Words options = c10d_job("2:3", "keep_alive_interval=1,keep_alive_max_attempt=5");
+  const Words options = c10d_job("2:3", "keep_alive_interval=1,keep_alive_max_attempt=5") +
+                        Words{"--preload=auto"};  // spares the restart the imports
   const Words arguments = {folder / "elastic.pt", "node2"};
   std::vector<std::unique_ptr<Process>> nodes;
   for (const int host : {0, 1, 2}) nodes.push_back(start(hosts, host, options, arguments));
@@ -114,7 +115,7 @@ TEST_CASE("interop nodes: an elastic PyTorch job goes on from its checkpoint whe
 TEST_CASE("interop nodes: a PyTorch job with kept memory on two hosts comes to the bits of one host, though ranks die",
           "[interop]") {
   const Words trains = {KEPT_TRAINER, "transformer", "24"};
-  const Words calm = Words{DDPRUN_BINARY, "--preload=torch", "--nproc_per_node=4"} + trains + Words{"0", "7"};
+  const Words calm = Words{DDPRUN_BINARY, "--preload=auto", "--nproc_per_node=4"} + trains + Words{"0", "7"};
   const Result undisturbed = run(calm, with_package());
   CAPTURE(undisturbed.err);
   REQUIRE(undisturbed.code == 0);
@@ -126,7 +127,7 @@ TEST_CASE("interop nodes: a PyTorch job with kept memory on two hosts comes to t
   std::vector<std::unique_ptr<Process>> nodes;
   for (const int host : {0, 1}) {
     const Words options = static_job(2) + Words{"--node_rank=" + std::to_string(host), "--nproc_per_node=2",
-                                                "--preload=torch", "--keep-memory=shadow", "--max-restarts=9"};
+                                                "--preload=auto", "--keep-memory=shadow", "--max-restarts=9"};
     nodes.push_back(std::make_unique<Process>(hosts.on(host, Words{DDPRUN_BINARY} + options + dies), with_package()));
   }
   std::string out, err;
@@ -150,7 +151,7 @@ TEST_CASE("interop nodes: a host that replaces a lost one trains on with the oth
   const Hosts hosts(3);
   const auto start = [&](int host, int rank) {
     const Words options = static_job(2) + Words{"--node_rank=" + std::to_string(rank), "--nproc_per_node=1",
-                                                "--preload=torch", "--keep-memory", "--max-restarts=3"};
+                                                "--preload=auto", "--keep-memory", "--max-restarts=3"};
     const Words trains = {KEPT_TRAINER, "adam", "300", "0", "7"};
     return std::make_unique<Process>(hosts.on(host, Words{DDPRUN_BINARY} + options + trains), with_package());
   };

@@ -12,8 +12,10 @@ import subprocess
 import sys
 import tempfile
 
+from forked_torchrun import TORCHRUN, ForkedPython
+from jobs import Job
+
 DDPRUN, CRASHING_WORKER, LIBDDP = sys.argv[1:]
-TORCHRUN = [sys.executable, "-m", "torch.distributed.run"]
 # --local-addr, because torchrun otherwise needs the machine's name, which not every container resolves.
 OPTIONS = ["--nproc-per-node=1", "--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:0", "--local-addr=127.0.0.1"]
 
@@ -35,13 +37,14 @@ KILLED = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
 def run(folder, command):
     """Returns exit code, stderr, the record left for the outer launcher, and the record left by the worker."""
     above, logs = os.path.join(folder, "above.json"), os.path.join(folder, "logs")
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHON_EXEC": sys.executable,
-                   "TORCHELASTIC_ERROR_FILE": above}
-    job = subprocess.run([*command[0], *OPTIONS, "--log-dir", logs, *command[1:]], env=environment,
-                         capture_output=True, text=True, errors="replace", timeout=200)
+    environment = {"OMP_NUM_THREADS": "1", "PYTHON_EXEC": sys.executable, "TORCHELASTIC_ERROR_FILE": above}
+    with Job(*command[0], *OPTIONS, "--log-dir", logs, *command[1:], environment=environment, patience=200,
+             popen=ForkedPython if command[0] is TORCHRUN else subprocess.Popen) as job:
+        code, said, left = job.wait(), job.err(), job.left_over()
+    assert not left, f"left over: {left}; {said}"
     worker = [os.path.join(at, name) for at, _, names in os.walk(logs) for name in names if name == "error.json"]
     read = lambda path: json.load(open(path)) if os.path.exists(path) else None
-    return job.returncode, job.stderr, read(above), read(worker[0]) if worker else None
+    return code, said, read(above), read(worker[0]) if worker else None
 
 
 def under_each(launchers, script):

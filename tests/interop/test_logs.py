@@ -8,13 +8,14 @@ usage: test_logs.py DDPRUN
 """
 import json
 import os
+import subprocess
 import sys
 import tempfile
 
+from forked_torchrun import TORCHRUN, ForkedPython
 from jobs import Job
 
 DDPRUN = sys.argv[1]
-TORCHRUN = [sys.executable, "-m", "torch.distributed.run"]
 
 # Every line on the console has its rank, so that the order of lines does not matter. All output fits into a page of
 # memory: of more, torchrun may read a part first, and then break it in the middle of a line.
@@ -65,7 +66,7 @@ def run(launcher, options, environment, exit_code=0):
                    "--rdzv-endpoint=127.0.0.1:0", "--local-addr=127.0.0.1", *options]
         if not any(option.startswith("--log-dir") for option in options):
             command.append("--log-dir=" + logs)
-        with Job(*command, script, exit_code, patience=120,
+        with Job(*command, script, exit_code, patience=120, popen=ForkedPython if launcher is TORCHRUN else subprocess.Popen,
                  environment={"OMP_NUM_THREADS": "1", "PYTHON_EXEC": sys.executable, **environment}) as job:
             code, out, err = job.wait(), job.out_bytes(), job.err_bytes()
         lines = sorted(out.split(b"\n")), sorted(l for l in err.split(b"\n") if b" of rank " in l)

@@ -5,9 +5,9 @@ failures in the same columns, and the same arguments for the workers.
 
 usage: test_torchrun_name.py DDPRUN
 
-Each command line starts PyTorch once, so only every third is run, unless DDPRUN_TEST_FULL_INTEROP is set.
+Only every third command line is run, unless DDPRUN_TEST_FULL_INTEROP is set. torchrun is forked from this process, which has
+PyTorch imported; but for --help, it is a fresh one.
 """
-import concurrent.futures
 import json
 import os
 import re
@@ -15,16 +15,16 @@ import signal
 import subprocess
 import sys
 import tempfile
-import uuid
 
-from jobs import MARK, marked
+from forked_torchrun import LAUNCH, TORCHRUN, ForkedPython
+from jobs import PATIENCE, Job, until
 
 FOLDER = tempfile.TemporaryDirectory()
 HERE = FOLDER.name
 LINK = os.path.join(HERE, "torchrun")
 os.symlink(os.path.abspath(sys.argv[1]), LINK)
 LAUNCHERS = {
-    "torchrun": ([sys.executable, "-m", "torch.distributed.run"], {}),
+    "torchrun": (TORCHRUN, {}),
     "ddprun": ([LINK], {"PYTHON_EXEC": sys.executable}),
 }
 SCRIPTS = {
@@ -44,24 +44,28 @@ for name, text in SCRIPTS.items():
         file.write(text)
 
 
-def run(command, environment, stop=None):
+def started(command, environment):
+    popen = ForkedPython if command[0] == sys.executable else subprocess.Popen
+    return Job(*command, environment={"OMP_NUM_THREADS": "1", "TMPDIR": HERE, **environment}, cwd=HERE, patience=120,
+               popen=popen)
+
+
+def ended(job, stop=None):
     """stop: a signal sent to the launcher once a worker has printed `ready`."""
-    mark = uuid.uuid4().hex
-    job = subprocess.Popen(command, text=True, cwd=HERE,
-                           env={**os.environ, "OMP_NUM_THREADS": "1", "TMPDIR": HERE, **environment, MARK: mark},
-                           stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    try:
-        first = ""
-        if stop:
-            first = job.stdout.readline()
-            job.send_signal(stop)
-        out, err = job.communicate(timeout=120)
-    except subprocess.TimeoutExpired:
-        for pid in marked(mark):
-            os.kill(pid, signal.SIGKILL)
-        raise
-    assert not marked(mark), err
-    return {"code": job.returncode, "out": sorted((first + out).splitlines()), "err": err}
+    if stop:
+        job.wait_for("^ready$")
+        job.signal(stop)
+    code = job.wait()
+    if isinstance(job.process, ForkedPython):  # its multiprocessing has a process that ends after it
+        until(lambda: not job.left_over(), "the end of torchrun's processes", 5 if stop else PATIENCE)
+    left = job.left_over()
+    assert not left, f"left over: {left}; {job.said()}"
+    return {"code": code, "out": sorted(job.out().splitlines()), "err": job.err()}
+
+
+def run(command, environment):
+    with started(command, environment) as job:
+        return ended(job)
 
 
 BLOCK = re.compile(r"""\[\d+\]:
@@ -92,17 +96,14 @@ def summary_of(err):
             "none": "<NO_OTHER_FAILURES>" in others, "logged": binary and binary.groups()[:2]}
 
 
-def outcome(who, options, environment, stop):
+def launched(who, options, environment):
     launcher, own = LAUNCHERS[who]
     # --local-addr, because torchrun otherwise needs the machine's name, which not every container resolves.
-    environment = {"PET_LOCAL_ADDR": "127.0.0.1", **own, **environment}
-    try:
-        result = run([*launcher, *options], environment, stop)
-    except subprocess.TimeoutExpired:
-        if who != "torchrun" or not stop:
-            raise
-        print(f"torchrun itself did not end at {stop.name}, as happens once in some 35 times; it is asked again")
-        result = run([*launcher, *options], environment, stop)
+    return started([*launcher, *options], {"PET_LOCAL_ADDR": "127.0.0.1", **own, **environment})
+
+
+def outcome(job, stop):
+    result = ended(job, stop)
     said = {"code": result["code"], "out": result["out"], "summary": summary_of(result["err"])}
     said["usage"] = bool(re.match(r"usage: \S+ \[-h\] ", result["err"]))
     said["argparse's"] = re.search(r"^\S+: error: ", result["err"], re.M) is not None
@@ -111,15 +112,21 @@ def outcome(who, options, environment, stop):
     return said, result["err"]
 
 
-def both(options, environment, stop=None):
-    with concurrent.futures.ThreadPoolExecutor() as threads:
-        futures = {who: threads.submit(outcome, who, options, environment, stop) for who in LAUNCHERS}
-        return {who: future.result() for who, future in futures.items()}
+def both(options, environment, stop=None, tries=5):
+    with launched("torchrun", options, environment) as theirs, launched("ddprun", options, environment) as ours:
+        ours_said = outcome(ours, stop)
+        try:
+            return outcome(theirs, stop), ours_said
+        except AssertionError as late:
+            if not stop or tries == 1:
+                raise
+            # A worker may be quicker than torchrun, which then does not know of it yet when the signal comes.
+            print(f"torchrun did not end its worker at {stop.name}; it is asked again: {str(late).splitlines()[0]}")
+    return both(options, environment, stop, tries - 1)
 
 
 def same(what, options, environment=None, stop=None):
-    seen = both(options, environment or {}, stop)
-    (theirs, their_err), (ours, our_err) = seen["torchrun"], seen["ddprun"]
+    (theirs, their_err), (ours, our_err) = both(options, environment or {}, stop)
     if theirs["summary"] and options[0] == "--run-path":
         # There the title names a function of torchrun, and the error is the launcher's as well as the worker's.
         theirs["summary"]["title"] = ours["summary"]["title"]
@@ -161,7 +168,7 @@ for options in [
     ["--run-path", "quit.py", "3"],
     # Values that cannot be parsed, and values that can but are not available.
     [],
-    ["-x", "show.py"],
+    ["-y", "show.py"],
     ["--nproc-per-node"],
     ["--max-restarts=x", "show.py"],
     ["--start-method=thread", "show.py"],
@@ -205,7 +212,6 @@ for script in ("raise.py", "nowhere.py", "record.py"):
     assert ours == theirs, f"{script}\ntorchrun: {theirs}\nddprun:   {ours}"
     print(f"ok   --run-path {script}: the error file")
 
-LAUNCH = [sys.executable, "-W", "ignore", "-m", "torch.distributed.launch"]
 for theirs, ours in [(["show.py", "a"], ["--legacy-local-rank", "show.py", "a"]),
                      (["-m", "show", "a"], ["--legacy-local-rank", "-m", "show", "a"]),
                      (["--run-path", "show.py", "a"], ["--legacy-local-rank", "--run-path", "show.py", "a"]),
@@ -238,7 +244,7 @@ for declared in ("'--local_rank'", "'--local-rank'", "'--lr'"):
             assert result["out"] == ["0", "1"], (declared, tried, result)
 print("ok   the hints for --local_rank are followed in one step")
 
-listed = run([*LAUNCHERS["torchrun"][0], "--help"], {})["out"]
+listed = subprocess.run([*TORCHRUN, "--help"], stdout=subprocess.PIPE, text=True, check=True).stdout.splitlines()
 theirs = {word for line in listed for word in re.findall(r"(?<![\w-])--[a-z]+(?:-[a-z]+)*(?![\w-])", line)
           if re.match(r"\s+(-\w[ ,]|--)", line)}
 ours = run([LINK, "--help"], {})["out"]

@@ -91,7 +91,7 @@ only runtime/training tensor_file
 only runtime/training hooks
 only runtime/training optim
 only runtime/training kernels      optim
-only runtime/training cuda         kernels optim
+only runtime/training cuda         ddp hooks kernels optim
 only runtime/training ddp          hooks
 only runtime/training batch_norm   ddp
 only runtime/training checkpoint   tensor_file

@@ -98,6 +98,16 @@ void World::happen(const Fault& planned) {
         });
       }
       break;
+    case FaultKind::HeadLost:
+      disturb(fault.machine, Duration(0));
+      if (agent) {
+        deliver(agent->index, [this, agent] {
+          coverage_.reached(Branch::HeadGone);
+          agent->guardian_gone = true;  // it starts nothing more
+          handle(*agent, launcher::HeadGone{});
+        });
+      }
+      break;
     case FaultKind::PowerLoss:
       disturb(fault.machine, Duration(0));
       if (agent) lose_power(fault.machine);

@@ -12,22 +12,15 @@ namespace ddp::sim {
 namespace {
 
 constexpr std::array<const char*, kFaultKinds> kNames = {
-    "worker exits",    "worker crashes",
-    "worker hangs",    "worker stuck in the kernel",
-    "leftover stuck",  "spawn fails",
-    "store fails",     "store is late",
-    "agent killed",    "guardian killed",
-    "power loss",      "agent stopped",
-    "host frozen",     "link cut",
-    "links die",       "link flaps",
-    "link half-open",  "partition",
-    "user stops",      "user stops twice",
-    "agent starts",    "agent replaced",
-    "node rank taken", "shape differs",
-    "secret differs",  "other coordinator",
-    "hang found",      "coordinator killed",
-    "store killed",    "coordinator stopped",
-    "etcd stalls",     "cut off from etcd",
+    "worker exits",      "worker crashes",    "worker hangs",        "worker stuck in the kernel",
+    "leftover stuck",    "spawn fails",       "store fails",         "store is late",
+    "agent killed",      "guardian killed",   "power loss",          "agent stopped",
+    "host frozen",       "link cut",          "links die",           "link flaps",
+    "link half-open",    "partition",         "user stops",          "user stops twice",
+    "agent starts",      "agent replaced",    "node rank taken",     "shape differs",
+    "secret differs",    "other coordinator", "hang found",          "coordinator killed",
+    "store killed",      "head lost",         "coordinator stopped", "etcd stalls",
+    "cut off from etcd",
 };
 
 int machines_wanted(Random& random) {
@@ -237,6 +230,25 @@ void choose_deaths(Plan& plan) {
   std::stable_sort(plan.faults.begin(), plan.faults.end(), [](const Fault& a, const Fault& b) { return a.at < b.at; });
 }
 
+// Draws from a stream of its own, too. The head starts most agents again that have lost it, some of them before they
+// have left. The coordinator's is not among them: its end is the job's.
+void choose_heads(Plan& plan) {
+  Random random(plan.seed, {27});
+  const int machines = static_cast<int>(plan.machines.size());
+  if (machines < 2 || !plan.job.node_ranks_given || !random.percent(30)) return;
+  const int losses = random.between(1, 3);
+  for (int i = 0; i < losses; ++i) {
+    Fault fault = {.kind = FaultKind::HeadLost, .machine = random.between(1, machines - 1)};
+    fault.at = any(random, milliseconds(0), seconds(40));
+    plan.faults.push_back(fault);
+    if (random.percent(20)) continue;
+    const milliseconds until = random.pick<milliseconds>({milliseconds(100), seconds(5), seconds(40)});
+    plan.faults.push_back(
+        {.at = fault.at + any(random, milliseconds(0), until), .kind = FaultKind::RankTaken, .worker = fault.machine});
+  }
+  std::stable_sort(plan.faults.begin(), plan.faults.end(), [](const Fault& a, const Fault& b) { return a.at < b.at; });
+}
+
 // Returns a fault of the machine that coordinates, or of etcd.
 Fault choose_takeover(Random& random) {
   Fault fault = {.machine = kCoordinators};
@@ -290,6 +302,7 @@ Plan make_plan(std::uint64_t seed) {
   choose_budget(plan);
   choose_deaths(plan);
   choose_etcd(plan);
+  choose_heads(plan);
   return plan;
 }
 

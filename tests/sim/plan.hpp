@@ -48,6 +48,7 @@ enum class FaultKind {
   // with what its journal has; in a job of several nodes.
   CoordinatorKilled,
   StoreKilled,  // while `number` connections of workers were open
+  HeadLost,     // what has started this agent by --hosts is out of reach
   // Only with etcd:
   CoordinatorStopped,  // SIGSTOP to its process, SIGCONT after `lasting`
   EtcdStalls,          // for `lasting` it answers nobody

@@ -344,6 +344,7 @@ StartOnHosts start_on_hosts(launcher::HeadConfig head, const GivenOptions& given
   head.header.own_folder = invocation.own_folder;
   head.header.python = invocation.python;
   head.header.shutdown_timeout = std::chrono::seconds(given.shutdown_timeout);
+  head.may_restart = given.max_restarts > 0;
   return {std::move(head)};
 }
 

@@ -103,6 +103,14 @@ TreeCore::Actions TreeCore::ended(std::size_t host, const std::string& how) {
   return actions;
 }
 
+TreeCore::Actions TreeCore::start_again(const Hosts& alone, const Hosts& share) {
+  StartHosts start{alone};
+  for (const std::size_t host : alone) put_behind({host});
+  put_behind(share);
+  if (!share.empty()) start.hosts.push_back(share[0]);
+  return {start};
+}
+
 TreeCore::Actions TreeCore::unreached(std::size_t host, const std::string& how) {
   const auto known = hosts_.find(host);
   if (known == hosts_.end() || known->second.branch == host) return {};

@@ -14,7 +14,7 @@
 //     a was ready, and is lost                 a is started again, once; another host of the share takes its part
 //     b cannot be reached from a               b is started from here
 //     nothing comes from b for 20 s            a gives it up, and so cannot reach it (a firewall between the two)
-//     a is lost once it has the header         Gone, and all behind it with it: nothing takes their place
+//     a is lost once it has the header         Gone, and all behind it with it: who is above decides (start_again())
 //
 // It touches nothing: an event goes in, actions come out. Hosts are numbers, their node ranks.
 #pragma once
@@ -70,6 +70,9 @@ class TreeCore {
   Actions ready(std::size_t host);
   void got_header(std::size_t host);
   Actions ended(std::size_t host, const std::string& how);
+
+  // Hosts that are lost while the job runs are started from here: those of `share` by the first of them.
+  Actions start_again(const std::vector<std::size_t>& alone, const std::vector<std::size_t>& share);
 
   // The host's branch, which has no header yet, cannot reach it.
   Actions unreached(std::size_t host, const std::string& how);

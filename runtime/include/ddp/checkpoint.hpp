@@ -36,9 +36,12 @@ struct Tensor {
   const void* data = nullptr;       ///< as many elements as the shape says, row-major
   DType dtype = DType::Float32;     ///< type of each element
   std::vector<std::int64_t> shape;  ///< an empty one is a scalar
+  Device device = {};               ///< where data is
 
   /// Returns the struct of ddp.h, which points into this one.
-  ddp_tensor c() const { return {name.c_str(), data, static_cast<std::int32_t>(dtype), shape.data(), shape.size()}; }
+  ddp_tensor c() const {
+    return {name.c_str(), data, static_cast<std::int32_t>(dtype), shape.data(), shape.size(), device.c()};
+  }
 };
 
 /// The part of a tensor that a rank saves. Never owns its memory.
@@ -161,7 +164,7 @@ class Checkpoint {
       ddp_tensor c;
       detail::check(ddp_checkpoint_tensor(checkpoint_.get(), i, &c));
       if (c.dtype < 0) continue;
-      all.push_back({c.name, nullptr, static_cast<DType>(c.dtype), {c.shape, c.shape + c.rank}});
+      all.push_back({c.name, nullptr, static_cast<DType>(c.dtype), {c.shape, c.shape + c.rank}, {}});
     }
     return all;
   }
@@ -195,6 +198,7 @@ struct CheckpointOptions {
   std::int64_t keep_every = 0;             ///< multiples of this number are kept as well; 0: none
   Milliseconds timeout = kDefaultTimeout;  ///< for a save in flight, and for other ranks; the group's by default
   bool read_only = false;                  ///< whether nothing is created or saved here
+  bool follow_copies = true;               ///< whether save_async() calls PendingSave::follow()
 };
 
 /// A save in flight. It is a plain value, valid as long as its folder; dropping it neither waits
@@ -207,6 +211,9 @@ class PendingSave {
   void wait(Milliseconds timeout = kDefaultTimeout) const {
     detail::check(ddp_checkpoint_folder_wait(folder_, save_, timeout.count()));
   }
+  /// Makes this thread's current stream of a GPU wait until the tensors there are copied; the host does not wait. Call
+  /// it before work that changes them, if CheckpointOptions::follow_copies is off.
+  void follow() const { detail::check(ddp_checkpoint_folder_follow(folder_)); }
   /// Returns whether the save has ended. Neither waits nor throws.
   bool is_completed() const { return ddp_checkpoint_folder_has_ended(folder_, save_) != 0; }
 
@@ -244,8 +251,10 @@ class CheckpointFolder {
                                              c_metadata.size()));
   }
   /// Starts saving a step: copies the tensors and returns, and a thread writes the copy. Waits for
-  /// the save before, and throws its failure if no wait() has thrown it. Source:
-  /// torch.distributed.checkpoint.async_save.
+  /// the save before, and throws its failure if no wait() has thrown it. Tensors on a GPU are copied
+  /// to pinned memory behind the work on the current stream, on another stream, for which the
+  /// current one waits; the host does not. With CheckpointOptions::follow_copies off, the next step
+  /// runs beside the copies until PendingSave::follow(). Source: torch.distributed.checkpoint.async_save.
   PendingSave save_async(std::int64_t step, const TensorSlices& slices, const Metadata& metadata = {}) {
     const auto c_slices = slices.c();
     const auto c_metadata = detail::c_metadata(metadata);
@@ -289,8 +298,12 @@ class CheckpointFolder {
     throw Error(Status::InvalidArgument, "checkpoints in " + path + ": this process is no member of the group");
   }
   CheckpointFolder(ddp_group* group, const std::string& path, const CheckpointOptions& options) {
-    const ddp_checkpoint_folder_options c = {sizeof(ddp_checkpoint_folder_options), options.keep_last,
-                                             options.keep_every, options.timeout.count(), options.read_only ? 1 : 0};
+    const ddp_checkpoint_folder_options c = {sizeof(ddp_checkpoint_folder_options),
+                                             options.keep_last,
+                                             options.keep_every,
+                                             options.timeout.count(),
+                                             options.read_only ? 1 : 0,
+                                             options.follow_copies ? 0 : 1};
     ddp_checkpoint_folder* folder = nullptr;
     detail::check(ddp_checkpoint_folder_create(group, path.c_str(), &c, &folder));
     folder_.reset(folder);

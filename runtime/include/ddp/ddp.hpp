@@ -30,6 +30,7 @@
 #include "ddp/cuda/gradient_norm.hpp"
 #include "ddp/cuda/master_weights.hpp"
 #include "ddp/cuda/memory.hpp"
+#include "ddp/cuda/shard_exchange.hpp"
 #include "ddp/data_parallel.hpp"
 #include "ddp/ddp.h"
 #include "ddp/default_group.hpp"

@@ -45,6 +45,14 @@ struct OptimizerTensor {
   std::size_t first = 0;   ///< index of the first of them in the tensor, which has one dimension
   std::size_t count = 0;   ///< number of elements of the whole tensor
   bool is_scalar = false;  ///< whether the tensor has no dimension
+
+  /// Returns the tensor for CheckpointFolder::save() and save_async(); the name and the memory must stay.
+  TensorSlice slice() const {
+    Tensor part = {name, buffer.data, buffer.dtype, {}, buffer.device};
+    if (is_scalar) return part;
+    part.shape = {static_cast<std::int64_t>(buffer.count)};
+    return {std::move(part), {static_cast<std::int64_t>(first)}, {static_cast<std::int64_t>(count)}};
+  }
 };
 
 namespace detail {
@@ -176,6 +184,13 @@ class OptimizerShard {
   void set_lr(double lr) {
     for (Options& o : options_) o.lr = lr;
   }
+  /// Sends options that have changed to the GPU, as step() does first. For a step that is replayed from a CUDA graph,
+  /// which does not read them: call it after a change, before the replay; and before the capture. Does nothing on the
+  /// CPU.
+  void send_options() {
+    if (!is_on_gpu()) return;
+    for (std::size_t g = 0; g < options_.size(); ++g) detail::check(Rule::set_on_gpu(on_gpu(), g, options_[g]));
+  }
   /// Sets where parameter i's gradient is from now on: for DistributedDataParallel's own memory,
   /// which moves once with gradient_as_bucket_view.
   void set_gradient(std::size_t i, void* grad) {
@@ -195,16 +210,15 @@ class OptimizerShard {
 
   /// Returns the state's tensors where they lie. All ranks together have the whole state once. A name
   /// is the prefix, the parameter's name (its number if it has none), and PyTorch's name of the
-  /// state; "step" counts the steps.
+  /// state; "step" counts the steps. On a GPU all of it is in the GPU's memory, and the host does not wait.
   std::vector<OptimizerTensor> tensors(const std::string& prefix = "optimizer.") {
-    read_steps_taken();
     std::vector<OptimizerTensor> tensors;
     for_each_state_piece([&](const detail::ParameterRow::Piece& piece, std::size_t state, void* data) {
       const Parameter& p = parameters_[piece.parameter];
       tensors.push_back({name_of(prefix, piece.parameter, state), Buffer(data, piece.count, p.dtype, p.device),
                          piece.first, p.count, false});
     });
-    if (begin_ == 0) tensors.push_back({prefix + "step", Buffer(steps_taken_, 1), 0, 1, true});
+    if (begin_ == 0) tensors.push_back({prefix + "step", steps_taken_in_memory(), 0, 1, true});
     return tensors;
   }
 
@@ -269,13 +283,30 @@ class OptimizerShard {
     }
   }
 
+  /// Returns this rank's part of the parameters: for each one that lies in it, or a piece of which does, the elements.
+  std::vector<Parameter> part() const {
+    std::vector<Parameter> part;
+    row_.for_each_piece(begin_, end_, [&](const detail::ParameterRow::Piece& piece) {
+      Parameter p = parameters_[piece.parameter];
+      p.value = detail::element_at(p.value, piece.first, p.dtype);
+      if (p.grad != nullptr) p.grad = detail::element_at(p.grad, piece.first, p.dtype);
+      p.count = piece.count;
+      p.shape.clear();
+      part.push_back(std::move(p));
+    });
+    return part;
+  }
+
+  /// Returns the number of the GPU that the parameters are on.
+  int gpu() const { return device_; }
+
   /// Returns whether the parameters are in the memory of a GPU.
   bool is_on_gpu() const { return !parameters_.empty() && parameters_.front().device.kind == DeviceKind::Cuda; }
 
   /// Enqueues a step of all elements on the GPU, unless scaler, which may be null, has noted an overflow.
   void update_on_gpu(const ddp_cuda_scaler* scaler) {
     if (moved_) send_tensors();
-    for (std::size_t g = 0; g < options_.size(); ++g) detail::check(Rule::set_on_gpu(on_gpu(), g, options_[g]));
+    send_options();
     detail::check(ddp_cuda_optimizer_step(on_gpu(), scaler));
   }
 
@@ -371,20 +402,31 @@ class OptimizerShard {
 
   ddp_cuda_optimizer* on_gpu() const { return gpu_.get(); }
 
+  Buffer steps_taken_in_memory() const {
+    if (!is_on_gpu()) return Buffer(steps_taken_, 1);
+    void* steps = nullptr;
+    detail::check(ddp_cuda_optimizer_steps_address(on_gpu(), &steps));
+    return Buffer(steps, 1, DType::Int64, {DeviceKind::Cuda, device_});
+  }
+
   void read_steps_taken() const {
     if (is_on_gpu()) detail::check(ddp_cuda_optimizer_steps_taken(on_gpu(), steps_taken_));
   }
 
-  // Tells the kernels where everything is.
+  // Tells the kernels where everything of this rank's part is.
   void send_tensors() {
     std::vector<ddp_cuda_tensor> tensors;
-    for (std::size_t i = 0; i < parameters_.size(); ++i) {
-      const Parameter& p = parameters_[i];
-      ddp_cuda_tensor tensor = {
-          p.value, p.grad, {}, p.count, static_cast<std::int32_t>(p.dtype), static_cast<std::int32_t>(group_of_[i])};
-      for (std::size_t s = 0; s < states_.size(); ++s) tensor.states[s] = states_[s].data + row_.offset(i);
+    row_.for_each_piece(begin_, end_, [&](const detail::ParameterRow::Piece& piece) {
+      const Parameter& p = parameters_[piece.parameter];
+      ddp_cuda_tensor tensor = {detail::element_at(p.value, piece.first, p.dtype),
+                                detail::element_at(p.grad, piece.first, p.dtype),
+                                {},
+                                piece.count,
+                                static_cast<std::int32_t>(p.dtype),
+                                static_cast<std::int32_t>(group_of_[piece.parameter])};
+      for (std::size_t s = 0; s < states_.size(); ++s) tensor.states[s] = states_[s].data + (piece.offset - begin_);
       tensors.push_back(tensor);
-    }
+    });
     detail::check(ddp_cuda_optimizer_set_tensors(on_gpu(), tensors.data(), tensors.size()));
     moved_ = false;
   }

@@ -24,11 +24,6 @@ inline std::vector<std::int64_t> shape_of(const Parameter& p) {
   return p.shape.empty() ? std::vector<std::int64_t>{static_cast<std::int64_t>(p.count)} : p.shape;
 }
 
-inline void require_host(const Parameter& p) {
-  if (p.device.kind == DeviceKind::Cpu) return;
-  throw Error(Status::InvalidArgument, "parameter " + p.name + " is in the memory of a GPU: give a copy on the host");
-}
-
 inline std::string names_of(const char* what, const std::vector<std::string>& names) {
   std::string text;
   for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
@@ -61,13 +56,12 @@ inline void require_same(const std::string& path, const std::vector<Tensor>& fou
 }  // namespace detail
 
 /// Returns the parameters' values as tensors, where they lie: for save_checkpoint() together with an optimizer's state,
-/// or for CheckpointFolder::save(). A name is the prefix and the parameter's name. Throws Error with
-/// Status::InvalidArgument for a parameter on a GPU. Source: torch.nn.Module.state_dict.
+/// or for CheckpointFolder::save(). A name is the prefix and the parameter's name. Source:
+/// torch.nn.Module.state_dict.
 inline std::vector<Tensor> state_dict(const std::vector<Parameter>& parameters, const std::string& prefix = {}) {
   std::vector<Tensor> tensors;
   for (const Parameter& p : parameters) {
-    detail::require_host(p);
-    tensors.push_back({prefix + p.name, p.value, p.dtype, detail::shape_of(p)});
+    tensors.push_back({prefix + p.name, p.value, p.dtype, detail::shape_of(p), p.device});
   }
   return tensors;
 }
@@ -78,8 +72,7 @@ inline std::vector<Tensor> state_dict(const std::vector<Parameter>& parameters, 
 inline void load_state_dict(const std::vector<Parameter>& parameters, const Checkpoint& checkpoint,
                             const std::string& prefix = {}) {
   for (const Parameter& p : parameters) {
-    detail::require_host(p);
-    checkpoint.read(prefix + p.name, {p.value, p.count, p.dtype}, detail::shape_of(p));
+    checkpoint.read(prefix + p.name, detail::value_of(p), detail::shape_of(p));
   }
 }
 

@@ -14,6 +14,16 @@
 /// cut into equal parts, in the middle of a parameter if necessary. Each element is stepped by
 /// itself, so bits do not depend on the cuts, and no rank has more than its share even where one
 /// parameter is most of the model.
+///
+/// Since a rank steps only its part, it needs only that part's gradients. With reduce_hook() each gradient is averaged
+/// on the rank that steps it, during backward, which sends half as much:
+///
+///     model.register_comm_hook(optimizer.reduce_hook());            // before the first backward
+///     ...
+///     ddp::clip_grad_norm(world, optimizer.share(), 1);             // each rank has only its share of the gradients
+///
+/// Parameters in the memory of a GPU are stepped there: all of it is in the order of the current stream, over NCCL, and
+/// the host does not wait. ddp::cuda::GradientNorm(world, optimizer.share()) clips there.
 #pragma once
 
 #include <algorithm>
@@ -21,6 +31,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -28,14 +39,82 @@
 
 #include "ddp/adamw.hpp"
 #include "ddp/buffer.hpp"
+#include "ddp/comm_hook.hpp"
+#include "ddp/cuda/memory.hpp"
+#include "ddp/cuda/shard_exchange.hpp"
 #include "ddp/ddp.h"
 #include "ddp/error.hpp"
 #include "ddp/optimizer.hpp"
 #include "ddp/parameter.hpp"
 #include "ddp/process_group.hpp"
+#include "ddp/reduction.hpp"
 #include "ddp/work.hpp"
 
 namespace ddp {
+
+namespace detail {
+
+// Averages each gradient on the rank whose part of the row it is in. A bucket is cut where the parts are.
+class ReduceToOwner final : public CommHook {
+ public:
+  ReduceToOwner(ProcessGroup group, std::vector<Parameter> parameters, std::size_t share)
+      : group_(group), parameters_(std::move(parameters)), row_(parameters_), share_(share) {}
+
+  void start(const GradBucket& bucket) override {
+    if (bucket.index() >= works_.size()) works_.resize(bucket.index() + 1);
+    for (const Run& run : runs_of(bucket)) {
+      works_[bucket.index()].push_back(group_.reduce_async(run.gradients, ReduceOp::Avg, run.owner));
+    }
+  }
+  bool advance(const GradBucket& bucket) override {
+    for (const Work& work : works_[bucket.index()]) work.wait();
+    works_[bucket.index()].clear();
+    return false;
+  }
+
+ private:
+  struct Run {
+    int owner;
+    Buffer gradients;
+  };
+
+  // Returns neighbouring gradients of one owner together.
+  std::vector<Run> runs_of(const GradBucket& bucket) const {
+    std::vector<Run> runs;
+    for (std::size_t k = 0; k < bucket.size(); ++k) {
+      const Buffer gradient = bucket.gradient(k);
+      const std::size_t i = bucket.parameter(k);
+      check(i, gradient.count);
+      const std::size_t size = element_size(parameters_[i].dtype);
+      for (std::size_t first = 0; first < gradient.count;) {
+        const std::size_t owner = (row_.offset(i) + first * size) / share_;
+        const std::size_t end = std::min(gradient.count, ((owner + 1) * share_ - row_.offset(i)) / size);
+        add(runs, static_cast<int>(owner),
+            {element_at(gradient.data, first, gradient.dtype), end - first, gradient.dtype, gradient.device});
+        first = end;
+      }
+    }
+    return runs;
+  }
+  static void add(std::vector<Run>& runs, int owner, const Buffer& gradients) {
+    if (runs.empty() || runs.back().owner != owner) return runs.push_back({owner, gradients});
+    runs.back().gradients.count += gradients.count;  // a bucket has no gaps
+  }
+  void check(std::size_t i, std::size_t count) const {
+    if (i < parameters_.size() && parameters_[i].count == count) return;
+    throw Error(Status::InvalidArgument, "ZeroRedundancyOptimizer: parameter " + std::to_string(i) +
+                                             " of the model is another one of the optimizer: with reduce_hook() give "
+                                             "both the same parameters in the same order");
+  }
+
+  ProcessGroup group_;
+  std::vector<Parameter> parameters_;
+  ParameterRow row_;
+  std::size_t share_;
+  std::vector<std::vector<Work>> works_;  // by bucket
+};
+
+}  // namespace detail
 
 /// An optimizer whose state is spread over a group's ranks. All its calls are collectives of the
 /// group: one thread at a time, the group's deadline and errors. Destroy it before its session.
@@ -57,16 +136,16 @@ class ZeroRedundancyOptimizer : public OptimizerShard<typename Plain::Rule> {
   ZeroRedundancyOptimizer(ProcessGroup group, const std::vector<Group>& groups)
       : Shard(groups), group_(group), ranks_(static_cast<std::size_t>(group.size())) {
     using detail::ParameterRow;
-    if (this->is_on_gpu()) {
-      throw Error(Status::InvalidArgument,
-                  "ZeroRedundancyOptimizer: works on the CPU's memory; use the plain optimizer");
-    }
     check_same_everywhere();
     share_ = ParameterRow::aligned((this->row().bytes() + ranks_ - 1) / ranks_);
     chunk_ = ParameterRow::aligned(kGatheredBytes / ranks_);
     const std::size_t begin = share_ * static_cast<std::size_t>(group.rank());
     this->take(begin, begin + share_, share_);
     if (ranks_ == 1) return;
+    if (this->is_on_gpu()) {
+      between_gpus_ = std::make_unique<cuda::detail::ShardExchange>(group_, this->gpu(), this->row(), share_);
+      return;
+    }
     for (Slot& slot : slots_) {
       slot.sent.resize(std::min(share_, chunk_));
       slot.received.resize(slot.sent.size() * ranks_);
@@ -79,9 +158,33 @@ class ZeroRedundancyOptimizer : public OptimizerShard<typename Plain::Rule> {
   /// the parameters as they were on this rank, and at most one step further on another. The state
   /// then belongs to neither step: go on from a checkpoint. In memory of ddp::Kept it marks the update's begin and its
   /// end; if the memory has this update already, no rank writes or sends anything.
+  ///
+  /// On a GPU the step is in the order of the current stream. The gradients stay as they are, and values change as they
+  /// arrive: after a failure go on from a checkpoint.
   void step() {
+    if (this->is_on_gpu()) return step_on_gpu(nullptr);
     if (this->begin_update()) step_together();
     this->end_update();
+  }
+  /// Takes one step on the GPU unless the scaler has noted an overflow; ddp::cuda::GradScaler::step() calls it. Each
+  /// rank's scaler must have noted the same: give it the group.
+  void step_unless_overflow(const ddp_cuda_scaler* scaler) {
+    if (!this->is_on_gpu())
+      throw Error(Status::InvalidArgument, "GradScaler: the optimizer's parameters are not on a GPU");
+    step_on_gpu(scaler);
+  }
+
+  /// Returns the part of the parameters that this rank steps, for ddp::clip_grad_norm() and ddp::cuda::GradientNorm
+  /// over the group: each parameter that lies in it, or the elements of it that do.
+  std::vector<Parameter> share() const { return this->part(); }
+
+  /// Returns a communication hook for DistributedDataParallel::register_comm_hook() that averages each gradient on the
+  /// rank that steps it, and nowhere else: half of what is sent otherwise. Elsewhere the gradients hold nothing useful
+  /// afterwards. The model has the same parameters in the same order as this optimizer, or those that MasterWeights
+  /// made this one's of. The optimizer need not outlive the hook. Source: hook_with_zero_step of PyTorch, of which this
+  /// is the first half.
+  std::shared_ptr<CommHook> reduce_hook() const {
+    return std::make_shared<detail::ReduceToOwner>(group_, this->parameters(), share_);
   }
 
   /// Returns the whole state on root, and an empty one on the other ranks. Source:
@@ -89,7 +192,12 @@ class ZeroRedundancyOptimizer : public OptimizerShard<typename Plain::Rule> {
   OptimizerState state_dict(int root = 0, const std::string& prefix = "optimizer.") {
     const bool here = group_.rank() == root;
     std::vector<std::vector<std::byte>> memory;
-    for (const auto& part : this->states()) {
+    for (std::size_t s = 0; s < this->states().size(); ++s) {
+      const auto& part = this->states()[s];
+      if (this->is_on_gpu()) {
+        memory.push_back(between_gpus_ ? between_gpus_->gather(part.data, root) : this->copy_of_state(s));
+        continue;
+      }
       std::vector<std::byte> whole(here ? share_ * ranks_ : 0);
       group_.gather(bytes(part.data, part.size), bytes(whole.data(), whole.size()), root);
       memory.push_back(std::move(whole));
@@ -110,6 +218,11 @@ class ZeroRedundancyOptimizer : public OptimizerShard<typename Plain::Rule> {
     Work work = {};
     bool is_busy = false;
   };
+
+  void step_on_gpu(const ddp_cuda_scaler* scaler) {
+    this->update_on_gpu(scaler);
+    if (between_gpus_) between_gpus_->run(this->parameters());
+  }
 
   void step_together() {
     this->count_step();
@@ -179,8 +292,7 @@ class ZeroRedundancyOptimizer : public OptimizerShard<typename Plain::Rule> {
       mine = (mine ^ p.count) * 1099511628211U;
       mine = (mine ^ static_cast<std::uint64_t>(p.dtype)) * 1099511628211U;
     }
-    std::vector<std::uint64_t> all(ranks_);
-    group_.all_gather({&mine, 1}, all);
+    const std::vector<std::uint64_t> all = numbers_of_all_ranks(mine);
     for (std::size_t r = 1; r < ranks_; ++r) {
       if (all[r] == all[0]) continue;
       throw Error(Status::Mismatch, "ZeroRedundancyOptimizer: rank " + std::to_string(r) + " of " + group_.name() +
@@ -188,11 +300,28 @@ class ZeroRedundancyOptimizer : public OptimizerShard<typename Plain::Rule> {
     }
   }
 
+  // Gathers a number of each rank, over the GPU if the parameters are there: the group may reach nothing else.
+  std::vector<std::uint64_t> numbers_of_all_ranks(std::uint64_t mine) const {
+    std::vector<std::uint64_t> all(ranks_);
+    if (!this->is_on_gpu()) {
+      group_.all_gather({&mine, 1}, all);
+      return all;
+    }
+    const Device gpu = {DeviceKind::Cuda, this->gpu()};
+    cuda::Memory sent(this->gpu(), sizeof mine);
+    const cuda::Memory received(this->gpu(), sizeof(mine) * ranks_);
+    sent.write(0, &mine, sizeof mine);
+    group_.all_gather(Buffer(sent.data(), 1, DType::UInt64, gpu), Buffer(received.data(), ranks_, DType::UInt64, gpu));
+    received.read(0, all.data(), sizeof(mine) * ranks_);
+    return all;
+  }
+
   ProcessGroup group_;
   std::size_t ranks_;
   std::size_t share_ = 0;  // bytes of each rank's part; the last ones' may reach beyond the row, or lie there
   std::size_t chunk_ = 0;  // bytes of each rank's part in one all_gather
   std::array<Slot, 2> slots_;
+  std::unique_ptr<cuda::detail::ShardExchange> between_gpus_;  // null: the CPU's memory, or one rank
 };
 
 }  // namespace ddp

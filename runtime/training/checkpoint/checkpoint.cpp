@@ -5,10 +5,13 @@
 
 #include <algorithm>
 #include <cstring>
+#include <memory>
 #include <utility>
 
+#include "collectives/gpu/cuda_device.hpp"
 #include "rendezvous/base/error.hpp"
 #include "runtime/base/buffer.hpp"
+#include "runtime/device/current_stream.hpp"
 #include "runtime/training/tensor_file/checksum.hpp"
 #include "runtime/training/tensor_file/safetensors.hpp"
 
@@ -138,7 +141,8 @@ ddp_tensor Checkpoint::tensor(std::size_t i) const {
                 "checkpoint " + path_ + ": there are " + std::to_string(tensors_.size()) + " tensors in it");
   }
   const auto& [name, tensor] = *tensors_[i];
-  return {name.c_str(), nullptr, own_type(tensor.dtype).value_or(-1), tensor.shape.data(), tensor.shape.size()};
+  return {name.c_str(),        nullptr,     own_type(tensor.dtype).value_or(-1), tensor.shape.data(),
+          tensor.shape.size(), {DDP_CPU, 0}};
 }
 
 const CheckpointRecord::Tensor& Checkpoint::find(const std::string& name) const {
@@ -156,7 +160,8 @@ void Checkpoint::mismatch(const std::string& name, const Record::Tensor& tensor,
 }
 
 void Checkpoint::read(const std::string& name, const ddp_buffer& buffer, std::span<const std::int64_t> shape) const {
-  check_buffer(name.c_str(), buffer.data, buffer.count, buffer.dtype, buffer.device);
+  check_elements(name.c_str(), buffer.data, buffer.count, buffer.dtype);
+  check_device(name.c_str(), buffer.device);
   const Record::Tensor& tensor = find(name);
   if (tensor.dtype != file_type(buffer.dtype) || !std::ranges::equal(tensor.shape, shape)) {
     mismatch(name, tensor, to_string(shape), buffer.dtype);
@@ -165,7 +170,8 @@ void Checkpoint::read(const std::string& name, const ddp_buffer& buffer, std::sp
 }
 
 void Checkpoint::read_slice(const std::string& name, const ddp_buffer& buffer, const Box& box) const {
-  check_buffer(name.c_str(), buffer.data, buffer.count, buffer.dtype, buffer.device);
+  check_elements(name.c_str(), buffer.data, buffer.count, buffer.dtype);
+  check_device(name.c_str(), buffer.device);
   const Record::Tensor& tensor = find(name);
   if (tensor.dtype != file_type(buffer.dtype) || !is_within(box, tensor.shape)) {
     mismatch(name, tensor, to_string(box), buffer.dtype);
@@ -175,7 +181,12 @@ void Checkpoint::read_slice(const std::string& name, const ddp_buffer& buffer, c
                                                 " are " + std::to_string(element_count(box)) +
                                                 " elements, but the buffer has " + std::to_string(buffer.count));
   }
-  read_box(name, tensor, box, static_cast<char*>(buffer.data));
+  if (buffer.device.kind == DDP_CPU) return read_box(name, tensor, box, static_cast<char*>(buffer.data));
+  const std::size_t bytes = buffer.count * dtype_size(buffer.dtype);
+  const std::unique_ptr<char[]> copy(new char[bytes]);
+  read_box(name, tensor, box, copy.get());
+  const collectives::CudaDevice device(collectives::cuda_api(), buffer.device.index);
+  device.upload(buffer.data, copy.get(), bytes, current_stream(device.index()));
 }
 
 void Checkpoint::read_box(const std::string& name, const Record::Tensor& tensor, const Box& box, char* to) const {

@@ -152,9 +152,13 @@ void CheckpointFolder::end(std::uint64_t save, SaveReport outcome) {
   changed_.notify_all();
 }
 
+CheckpointFolder::Milliseconds CheckpointFolder::patience(Milliseconds given) const {
+  if (given.count() != 0) return given;
+  return options_.timeout.count() != 0 ? options_.timeout : kTimeout;
+}
+
 void CheckpointFolder::await(std::uint64_t save, Milliseconds timeout, Lock& lock) {
-  if (timeout.count() == 0) timeout = options_.timeout;
-  if (timeout.count() == 0) timeout = kTimeout;
+  timeout = patience(timeout);
   if (changed_.wait_for(lock, timeout, [&] { return ended_ >= save; })) return;
   throw Error(ErrorCode::Timeout, describe() + ": the save in flight has not ended in " +
                                       rendezvous::to_string(timeout) + " (" + rendezvous::describe_bytes(written_) +
@@ -183,21 +187,48 @@ CheckpointFolder::Job CheckpointFolder::take(std::int64_t step, std::span<const 
     if (step < 0) throw Error(ErrorCode::InvalidArgument, "a step cannot be negative");
     job.slices = take_slices(slices);
     job.metadata = take_metadata(metadata);
-    if (!copy) return "";
-    const auto padded_size = [](const TensorSlice& slice) {
-      return (slice.bytes + kAlignment - 1) / kAlignment * kAlignment;
-    };
-    std::uint64_t bytes = 0;
-    for (const TensorSlice& slice : job.slices) bytes += padded_size(slice);
-    char* at = staging_.reserve(bytes);
-    for (TensorSlice& slice : job.slices) {
-      if (slice.bytes > 0) std::memcpy(at, slice.data, slice.bytes);
-      slice.data = at;
-      at += padded_size(slice);
-    }
+    job.is_from_gpu = std::any_of(job.slices.begin(), job.slices.end(), is_on_gpu);
+    if (copy || job.is_from_gpu) stage(job.slices, copy);
     return "";
   });
   return job;
+}
+
+// Copies all slices, or those on a GPU, to memory of this object. Copies from a GPU have begun when it returns.
+void CheckpointFolder::stage(std::vector<TensorSlice>& slices, bool all) {
+  const auto padded_size = [](const TensorSlice& slice) {
+    return (slice.bytes + kAlignment - 1) / kAlignment * kAlignment;
+  };
+  const auto first_on_gpu = std::find_if(slices.begin(), slices.end(), is_on_gpu);
+  HostCopy* const copies = first_on_gpu != slices.end() ? &copies_from(first_on_gpu->device.index) : nullptr;
+  std::uint64_t bytes = 0;
+  for (const TensorSlice& slice : slices) bytes += all || is_on_gpu(slice) ? padded_size(slice) : 0;
+  char* at = copies != nullptr ? copies->reserve(bytes) : staging_.reserve(bytes);
+  if (copies != nullptr) copies->begin();
+  for (TensorSlice& slice : slices) {
+    if (!all && !is_on_gpu(slice)) continue;
+    if (is_on_gpu(slice)) {
+      copies_from(slice.device.index).add(at, slice.data, slice.bytes);
+    } else if (slice.bytes > 0) {
+      std::memcpy(at, slice.data, slice.bytes);
+    }
+    slice.data = at;
+    at += padded_size(slice);
+  }
+  if (copies == nullptr) return;
+  copies->end();
+  if (all && options_.follows) copies->follow();
+}
+
+HostCopy& CheckpointFolder::copies_from(std::int32_t device) {
+  if (copies_ == nullptr) copies_ = std::make_unique<HostCopy>(device);
+  if (copies_->device() == device) return *copies_;
+  throw Error(ErrorCode::InvalidArgument, "tensors on cuda:" + std::to_string(copies_->device()) +
+                                              " and on cuda:" + std::to_string(device) + ": a rank saves from one GPU");
+}
+
+void CheckpointFolder::follow() const {
+  if (copies_ != nullptr) copies_->follow();
 }
 
 SaveReport CheckpointFolder::perform(const Job& job) const {
@@ -268,6 +299,7 @@ CheckpointFolder::SavePlan CheckpointFolder::agree_on_plan(const Job& job, SaveR
 
 std::string CheckpointFolder::write(const Job& job, const SavePlan& plan) const {
   CheckpointRecord record;
+  if (job.is_from_gpu) copies_->wait(std::chrono::steady_clock::now() + patience({}));
   if (!plan.shard.empty()) record = write_shard(plan.folder, plan.shard, job.slices, job.metadata, written_);
   record.step = job.step;
   record.metadata = {job.metadata.begin(), job.metadata.end()};

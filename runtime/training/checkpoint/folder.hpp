@@ -32,6 +32,7 @@
 
 #include "ddp/ddp.h"
 #include "rendezvous/base/error.hpp"
+#include "runtime/device/host_copy.hpp"
 #include "runtime/group/process_group.hpp"
 #include "runtime/training/checkpoint/checkpoint.hpp"
 #include "runtime/training/checkpoint/save_group.hpp"
@@ -50,6 +51,7 @@ class CheckpointFolder {
     std::int64_t keep_every = 0;  // also keep steps that are multiples of this; 0: no others
     Milliseconds timeout{0};      // for waiting on a save; 0: 30 minutes
     bool read_only = false;
+    bool follows = true;  // save_async() calls follow()
   };
 
   // Collective over the group, if there is one. The group is used for this folder only, and must
@@ -63,9 +65,11 @@ class CheckpointFolder {
   // save before. If that failed and no wait() has reported it, they throw its error and save
   // nothing.
   void save(std::int64_t step, std::span<const ddp_tensor_slice> slices, std::span<const ddp_metadata_entry> metadata);
-  // Returns the save's number, once the tensors are copied.
+  // Returns the save's number, once the tensors of the CPU are copied, and copies of those of a GPU are enqueued.
   std::uint64_t save_async(std::int64_t step, std::span<const ddp_tensor_slice> slices,
                            std::span<const ddp_metadata_entry> metadata);
+  // Makes this thread's current stream of the GPU wait until the last save_async() has copied its tensors.
+  void follow() const;
   // Waits for a save and throws its error. timeout 0: Options::timeout.
   void wait(std::uint64_t save, Milliseconds timeout);
   bool has_ended(std::uint64_t save);
@@ -85,6 +89,7 @@ class CheckpointFolder {
     std::vector<TensorSlice> slices = {};
     MetadataEntries metadata = {};
     SaveReport taken = {};  // what is wrong with the arguments, if anything
+    bool is_from_gpu = false;
   };
   struct SavePlan {
     std::string folder;  // the folder to write to
@@ -93,6 +98,9 @@ class CheckpointFolder {
 
   Job take(std::int64_t step, std::span<const ddp_tensor_slice> slices, std::span<const ddp_metadata_entry> metadata,
            bool copy);
+  void stage(std::vector<TensorSlice>& slices, bool all);
+  HostCopy& copies_from(std::int32_t device);
+  Milliseconds patience(Milliseconds given) const;
   std::uint64_t begin(Lock& lock);
   void end(std::uint64_t save, SaveReport outcome);
   void await(std::uint64_t save, Milliseconds timeout, Lock& lock);
@@ -111,6 +119,7 @@ class CheckpointFolder {
   const Options options_;
   const SaveGroup ranks_;
   StagingMemory staging_;
+  std::unique_ptr<HostCopy> copies_;               // made for the first tensor on a GPU
   mutable std::atomic<std::uint64_t> written_{0};  // bytes of tensors, in the save in flight
 
   std::mutex mutex_;  // guards everything below

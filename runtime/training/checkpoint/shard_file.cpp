@@ -26,7 +26,8 @@ TensorSlice take_slice(const ddp_tensor_slice& given) {
   if (part.rank > 0 && part.shape == nullptr) invalid(name + ": its shape is null");
   if (dtype_size(part.dtype) == 0) invalid(name + ": there is no element type " + std::to_string(part.dtype));
   const Shape shape(part.shape, part.shape + part.rank);
-  TensorSlice slice{name, part.dtype, whole_box(shape), shape, part.data};
+  check_device(name.c_str(), part.device);
+  TensorSlice slice{name, part.dtype, whole_box(shape), shape, part.data, 0, part.device};
   if (given.offset != nullptr) {
     slice.box.begin.assign(given.offset, given.offset + part.rank);
     slice.whole_shape.assign(given.whole_shape, given.whole_shape + part.rank);
@@ -49,7 +50,7 @@ std::string header_of(const std::string& path, std::span<const TensorSlice> slic
   std::vector<ddp_tensor> tensors;
   for (const TensorSlice& s : slices) {
     names.push_back(name_in_file(s));
-    tensors.push_back({names.back().c_str(), s.data, s.dtype, s.box.size.data(), s.box.size.size()});
+    tensors.push_back({names.back().c_str(), s.data, s.dtype, s.box.size.data(), s.box.size.size(), {DDP_CPU, 0}});
   }
   std::vector<ddp_metadata_entry> entries;
   for (const auto& [key, value] : metadata) entries.push_back({key.c_str(), value.c_str()});

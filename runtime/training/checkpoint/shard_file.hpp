@@ -22,9 +22,11 @@ struct TensorSlice {
   std::int32_t dtype = DDP_FLOAT32;
   Box box;
   Shape whole_shape;
-  const void* data = nullptr;  // the caller's memory, or a copy
+  const void* data = nullptr;  // the caller's memory, or a copy on the host
   std::uint64_t bytes = 0;
+  ddp_device device = {DDP_CPU, 0};  // where the caller's memory is
 };
+inline bool is_on_gpu(const TensorSlice& slice) { return slice.device.kind == DDP_CUDA; }
 using MetadataEntries = std::vector<std::pair<std::string, std::string>>;
 
 // Check the caller's arguments and return them as values. Throw rendezvous::Error{InvalidArgument}.

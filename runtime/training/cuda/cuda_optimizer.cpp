@@ -58,7 +58,7 @@ void CudaOptimizer::set_tensors(const std::vector<ddp_cuda_tensor>& tensors) {
     check_rule(entries.back());
     if (tensor.count > 0 && tensor.states[0] == nullptr) lacks[static_cast<std::size_t>(tensor.group)] = true;
   }
-  list_.emplace(kernels_, entries);
+  list_ = TensorList(kernels_, entries);  // what was there goes last, and only if nothing is refused
   lacks_momentum_ = lacks;
 }
 
@@ -67,8 +67,18 @@ void CudaOptimizer::check_group(std::size_t group, bool is_adam) const {
   if (is_adam != (rule_ != Rule::Sgd)) invalid_argument("optimizer: these are the options of another optimizer");
 }
 
+// Numbers that were sent inside a graph would be sent again by each replay.
+template <typename Numbers>
+void CudaOptimizer::check_send(const Numbers& numbers, std::optional<Numbers> sent) const {
+  if (!has_changed(sent, numbers)) return;
+  kernels_->device().refuse_in_capture(current_stream(kernels_->device().index()),
+                                       "optimizer: its options have changed since they were sent: call send_options() "
+                                       "before");
+}
+
 void CudaOptimizer::set_numbers(std::size_t group, const AdamNumbers& numbers) {
   check_group(group, true);
+  check_send(numbers, adam_sent_[group]);
   if (!has_changed(adam_sent_[group], numbers)) return;
   kernels_->launch<kernel::set_adam_numbers>(1, {static_cast<AdamNumbers*>(numbers_.get()) + group, numbers},
                                              current_stream(kernels_->device().index()));
@@ -77,6 +87,7 @@ void CudaOptimizer::set_numbers(std::size_t group, const AdamNumbers& numbers) {
 void CudaOptimizer::set_numbers(std::size_t group, const SgdNumbers& numbers) {
   check_group(group, false);
   if (numbers.momentum != 0 && lacks_momentum_[group]) invalid_argument("SGD with momentum: an array is null");
+  check_send(numbers, sgd_sent_[group]);
   if (!has_changed(sgd_sent_[group], numbers)) return;
   kernels_->launch<kernel::set_sgd_numbers>(1, {static_cast<SgdNumbers*>(numbers_.get()) + group, numbers},
                                             current_stream(kernels_->device().index()));

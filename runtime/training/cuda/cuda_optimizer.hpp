@@ -29,10 +29,13 @@ class CudaOptimizer {
   // Takes a step, unless `scaler` has noted an overflow. `scaler` may be null.
   void step(const LossScaler* scaler);
   std::int64_t steps_taken() const;  // the host waits
+  std::int64_t* steps_address() const { return &control()->steps; }
   void set_steps_taken(std::int64_t steps) const;
 
  private:
   void check_group(std::size_t group, bool is_adam) const;
+  template <typename Numbers>
+  void check_send(const Numbers& numbers, std::optional<Numbers> sent) const;
   void check_rule(const kernels::TensorEntry& tensor) const;
   kernels::StepControl* control() const { return static_cast<kernels::StepControl*>(control_.get()); }
 

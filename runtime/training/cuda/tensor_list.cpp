@@ -49,6 +49,8 @@ Type type_of(const std::string& what, std::int32_t dtype) {
 TensorList::TensorList(const std::shared_ptr<const Kernels>& kernels, const std::vector<TensorEntry>& tensors) {
   const std::vector<Chunk> chunks = chunks_of(tensors);
   if (chunks.empty()) return;
+  kernels->device().refuse_in_capture(current_stream(kernels->device().index()),
+                                      "sending a list of tensors to the GPU: take the first step before");
   tensors_ = uploaded(kernels->device(), tensors);
   chunks_ = uploaded(kernels->device(), chunks);
   table_ = {static_cast<const TensorEntry*>(tensors_->get()), static_cast<const Chunk*>(chunks_->get()), chunks.size()};

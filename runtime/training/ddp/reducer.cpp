@@ -222,6 +222,7 @@ void Reducer::register_comm_hook(std::unique_ptr<CommHook> hook) {
                 "DistributedDataParallel: a communication hook is registered before the first backward, not after it");
   }
   hook_ = std::move(hook);
+  prepare_hook();
 }
 
 // Makes an error from body final, because it leaves ranks at different places.
@@ -253,6 +254,11 @@ auto Reducer::ask_hook(Body&& body) {
   }
 }
 
+void Reducer::prepare_hook() {
+  if (hook_ == nullptr) return;
+  for (std::size_t b = 0; b < buckets_.size(); ++b) ask_hook([&] { hook_->prepare(view(b)); });
+}
+
 void Reducer::before_forward() {
   const bool buffers_due = core_.before_forward();
   int root = 0;
@@ -264,19 +270,37 @@ void Reducer::broadcast_buffers(int root) {
   communicate([&] { broadcast_.run(group_, buffers_, root); });
 }
 
+// Refuses the first call of a step that cannot be captured in a CUDA graph, before anything of it is.
+void Reducer::check_capture() const {
+  if (!place_.is_gpu() || core_.in_step() || core_.no_sync() || place_.gpu().capture_of(place_.stream()) == 0) return;
+  const char* why = nullptr;
+  if (will_rebuild_) why = "the first step shows in which order gradients come: take it before the capture";
+  if (core_.asks_who_used())
+    why =
+        "the host waits until all ranks know which parameters were used: set static_graph, "
+        "and take the first step before the capture";
+  if (join_) why = "inside join the host waits for the other ranks";
+  if (why == nullptr) return;
+  throw Error(ErrorCode::InvalidArgument,
+              std::string("DistributedDataParallel: a CUDA graph cannot have this step: ") + why);
+}
+
 void Reducer::mark_ready(std::size_t i) {
+  check_capture();
   actions_.clear();
   core_.mark_ready(i, actions_);
   carry_out(Who::ThisRank);
 }
 
 void Reducer::mark_unused(std::size_t i) {
+  check_capture();
   actions_.clear();
   core_.mark_unused(i, actions_);
   carry_out(Who::ThisRank);
 }
 
 void Reducer::synchronize() {
+  check_capture();
   actions_.clear();
   if (!core_.synchronize(actions_)) return;
   carry_out(Who::ThisRank);
@@ -401,6 +425,7 @@ void Reducer::rebuild(const std::vector<std::size_t>& order) {
     if (g.own == nullptr) buckets_[g.bucket].put(g.slice, before[i], 1);
   }
   core_.replan(plan_);
+  prepare_hook();
 }
 
 void Reducer::join_begin(JoinCore::Options options) {

@@ -95,12 +95,14 @@ class Reducer {
   static void check_number(const char* kind, std::size_t i, const ReplicatedTensors& tensors);
   void check_new_place(const ReplicatedTensor& tensor, const void* memory) const;
 
+  void check_capture() const;
   void carry_out(Who whose);
   void fill(std::size_t i);
   void zero(std::size_t i, Who whose);
   void launch(std::size_t bucket);
   void finish(Who whose);
   void wait_for_buckets();
+  void prepare_hook();
   void advance_hook();
   void take_out();
   std::vector<std::size_t> agree_on_order();

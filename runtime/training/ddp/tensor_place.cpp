@@ -48,12 +48,14 @@ StreamOrder::StreamOrder(const TensorPlace& place) : place_(place) {
 }
 
 void StreamOrder::enter() {
-  if (left_ != nullptr && last_ && *last_ != place_.stream()) left_->block(place_.stream());
+  if (left_ == nullptr || !last_ || *last_ == place_.stream()) return;
+  if (place_.gpu().capture_of(place_.stream()) == capture_) left_->block(place_.stream());
 }
 
 void StreamOrder::leave() {
   if (left_ == nullptr) return;
   last_ = place_.stream();
+  capture_ = place_.gpu().capture_of(*last_);
   left_->record(*last_);
 }
 

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <optional>
 
@@ -54,7 +55,8 @@ class TensorMemory {
 
 // Keeps uses of one piece of GPU memory in order when they are on different streams: this thread's
 // current stream may use the memory between enter() and leave(), and enter() makes it wait for the
-// use before. Does nothing on the CPU.
+// use before. Does nothing on the CPU. Uses inside and outside of the capture of a CUDA graph are
+// the caller's to order: no wait can cross that border.
 class StreamOrder {
  public:
   explicit StreamOrder(const TensorPlace& place);
@@ -66,6 +68,7 @@ class StreamOrder {
   TensorPlace place_;
   std::unique_ptr<collectives::DeviceEvent> left_;
   std::optional<collectives::CudaStream*> last_;  // the stream that recorded left_
+  std::uint64_t capture_ = 0;                     // the CUDA graph that was captured from it then; 0: none
 };
 
 }  // namespace ddp::runtime

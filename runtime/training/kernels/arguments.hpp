@@ -101,6 +101,9 @@ struct StepSgd {
 struct Convert {
   Table pairs;
 };
+struct Cast {
+  TensorEntry pair;  // one pair, given by value: no list of it is in device memory
+};
 struct Multiply {
   Table pairs;
   double factor;
@@ -156,6 +159,7 @@ struct Clip {
   X(step_adamw, StepAdam)             \
   X(step_sgd, StepSgd)                \
   X(convert, Convert)                 \
+  X(cast, Cast)                       \
   X(multiply, Multiply)               \
   X(unscale, Unscale)                 \
   X(set_scaler, SetScaler)            \

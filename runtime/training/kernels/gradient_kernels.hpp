@@ -17,15 +17,25 @@ inline double as_factor(double factor, double /*like*/) { return factor; }
 inline bool finite(float value) { return value - value == 0; }
 inline bool finite(double value) { return value - value == 0; }
 
-inline void convert(const Convert& a, const Place& at) {
-  for_each_chunk(a.pairs, at, [&](const TensorEntry& pair, const Chunk& chunk) {
-    with_elements(pair.value, pair.value_type, chunk, [&](const auto& from) {
-      with_elements(pair.grad, pair.grad_type, chunk, [&](const auto& to) {
-        using T = decltype(to.load(0));
-        for (std::uint64_t i = at.thread; i < chunk.count; i += at.threads) to.store(i, static_cast<T>(from.load(i)));
-      });
+inline void convert_chunk(const TensorEntry& pair, const Chunk& chunk, const Place& at) {
+  with_elements(pair.value, pair.value_type, chunk, [&](const auto& from) {
+    with_elements(pair.grad, pair.grad_type, chunk, [&](const auto& to) {
+      using T = decltype(to.load(0));
+      for (std::uint64_t i = at.thread; i < chunk.count; i += at.threads) to.store(i, static_cast<T>(from.load(i)));
     });
   });
+}
+
+inline void convert(const Convert& a, const Place& at) {
+  for_each_chunk(a.pairs, at, [&](const TensorEntry& pair, const Chunk& chunk) { convert_chunk(pair, chunk, at); });
+}
+
+inline void cast(const Cast& a, const Place& at) {
+  for (std::uint64_t first = at.block * kChunkElements; first < a.pair.count; first += at.blocks * kChunkElements) {
+    const std::uint64_t left = a.pair.count - first;
+    const std::uint32_t count = left < kChunkElements ? static_cast<std::uint32_t>(left) : kChunkElements;
+    convert_chunk(a.pair, {first, 0, count}, at);
+  }
 }
 
 // Multiplies all pairs; calls overflow() where a result is not finite.

@@ -248,13 +248,4 @@ FileHeader parse_header(const std::string& path, std::string_view text, std::uin
   return header;
 }
 
-void save_checkpoint(const std::string& path, std::span<const ddp_tensor> tensors,
-                     std::span<const ddp_metadata_entry> metadata) {
-  const std::string header = make_header(path, tensors, metadata);
-  NewFile file(rendezvous::temporary_name(path));
-  file.write(header.data(), header.size());
-  for (const ddp_tensor& t : tensors) file.write(t.data, data_bytes(t));
-  file.replace(path);
-}
-
 }  // namespace ddp::runtime

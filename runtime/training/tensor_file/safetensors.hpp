@@ -59,9 +59,4 @@ FileHeader read_header(const std::string& path, const OpenFile& file);
 FileHeader parse_header(const std::string& path, std::string_view json, std::uint64_t file_bytes);
 [[noreturn]] void corrupt(const std::string& path, const std::string& what);
 
-// Writes a whole file under a temporary name, fsyncs it and renames it: a crash leaves the old file
-// or the new one.
-void save_checkpoint(const std::string& path, std::span<const ddp_tensor> tensors,
-                     std::span<const ddp_metadata_entry> metadata);
-
 }  // namespace ddp::runtime

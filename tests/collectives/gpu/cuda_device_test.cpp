@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <future>
 #include <numeric>
+#include <thread>
 #include <vector>
 
 #include "tests/fixtures/fake_cuda.hpp"
@@ -107,4 +108,68 @@ TEST_CASE("CUDA device: an event blocks a stream until the recorded work has run
   gpu.device.copy(result.get(), memory.get(), 4, later.get());
   go.set_value();
   CHECK(gpu.read(result, 4, later.get()) == ones);
+}
+
+TEST_CASE("CUDA device: a copy to pinned memory is in the order of the stream, and the host goes on",
+          "[collectives][unit]") {
+  const Gpu gpu;
+  const SideStream stream(gpu.device);
+  const DeviceMemory memory(gpu.device, 5);
+  const PinnedMemory copy(gpu.device, 5);
+  DeviceEvent done(gpu.device);
+  CHECK(done.is_reached());  // it marks nothing
+  gpu.device.upload(memory.get(), counted(5).data(), 5, stream.get());
+  std::promise<void> released;
+  std::shared_future<void> until = released.get_future().share();
+  gpu.hold(stream.get(), until);
+  gpu.device.clear(memory.get(), 2, stream.get());
+  gpu.device.start_download(copy.get(), memory.get(), 5, stream.get());
+  done.record(stream.get());
+  CHECK_FALSE(done.is_reached());
+  released.set_value();
+  gpu.device.synchronize(stream.get());
+  CHECK(done.is_reached());
+  CHECK(std::vector<char>(copy.get(), copy.get() + 5) == std::vector<char>{0, 0, 3, 4, 5});
+}
+
+TEST_CASE("CUDA device: waits of the host are refused while a graph is captured, and questions do not end it",
+          "[collectives][unit]") {
+  const Gpu gpu;
+  const SideStream stream(gpu.device);
+  const SideStream other(gpu.device);
+  const DeviceMemory memory(gpu.device, 5);
+  DeviceEvent event(gpu.device);
+  event.record(other.get());
+  std::vector<unsigned char> bytes(5);
+  const auto end = [&] {
+    void* graph = nullptr;
+    const bool well = cuStreamEndCapture(stream.get(), &graph) == 0;
+    if (well) cuGraphDestroy(graph);
+    return well;
+  };
+  const CurrentDevice current(gpu.device);
+  CHECK(gpu.device.capture_of(stream.get()) == 0);
+  REQUIRE(cuStreamBeginCapture_v2(stream.get(), 0) == 0);
+  const std::uint64_t first = gpu.device.capture_of(stream.get());
+  CHECK(first != 0);
+  CHECK(gpu.device.capture_of(other.get()) == 0);
+  const char* const kWhy = "not while a CUDA graph is captured";
+  using Catch::Matchers::EndsWith;
+  CHECK_THROWS_WITH(gpu.device.synchronize(stream.get()), EndsWith(kWhy));
+  CHECK_THROWS_WITH(gpu.device.upload(memory.get(), bytes.data(), 5, stream.get()), EndsWith(kWhy));
+  CHECK_THROWS_WITH(gpu.device.download(bytes.data(), memory.get(), 5, stream.get()), EndsWith(kWhy));
+  event.is_reached();
+  std::thread([&] { event.is_reached(); }).join();
+  CHECK(end());
+  CHECK(gpu.device.capture_of(stream.get()) == 0);
+  // What the driver would not forgive.
+  REQUIRE(cuStreamBeginCapture_v2(stream.get(), 0) == 0);
+  CHECK(gpu.device.capture_of(stream.get()) != first);
+  gpu.api.event_query(event.get());
+  CHECK_FALSE(end());
+  REQUIRE(cuStreamBeginCapture_v2(stream.get(), 0) == 0);
+  event.record(stream.get());
+  event.block(other.get());
+  gpu.device.clear(memory.get(), 5, other.get());
+  CHECK_FALSE(end());  // the other stream is not joined again
 }

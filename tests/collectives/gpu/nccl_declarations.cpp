@@ -99,6 +99,9 @@ CALLED_ALIKE(CudaApi, event_query, cuEventQuery);
 CALLED_ALIKE(CudaApi, context_get_stream_priority_range, cuCtxGetStreamPriorityRange);
 CALLED_ALIKE(CudaApi, memory_allocate, cuMemAlloc);
 CALLED_ALIKE(CudaApi, memory_free, cuMemFree);
+CALLED_ALIKE(CudaApi, thread_exchange_capture_mode, cuThreadExchangeStreamCaptureMode);
+CALLED_ALIKE(CudaApi, host_memory_allocate, cuMemHostAlloc);
+CALLED_ALIKE(CudaApi, host_memory_free, cuMemFreeHost);
 CALLED_ALIKE(CudaApi, copy_to_device, cuMemcpyHtoDAsync);
 CALLED_ALIKE(CudaApi, copy_to_host, cuMemcpyDtoHAsync);
 CALLED_ALIKE(CudaApi, copy_on_device, cuMemcpyDtoDAsync);
@@ -108,6 +111,11 @@ SAME_NUMBER(CudaResult::NotInitialized, CUDA_ERROR_NOT_INITIALIZED);
 SAME_NUMBER(CudaResult::NoDevice, CUDA_ERROR_NO_DEVICE);
 SAME_NUMBER(CudaResult::NotReady, CUDA_ERROR_NOT_READY);
 SAME_NUMBER(kCudaNonBlockingStream, CU_STREAM_NON_BLOCKING);
+SAME_NUMBER(CudaCapture::Active, CU_STREAM_CAPTURE_STATUS_ACTIVE);
+SAME_NUMBER(CudaCapture::Invalidated, CU_STREAM_CAPTURE_STATUS_INVALIDATED);
+SAME_NUMBER(CudaCaptureMode::ThreadLocal, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+SAME_NUMBER(CudaCaptureMode::Relaxed, CU_STREAM_CAPTURE_MODE_RELAXED);
+SAME_NUMBER(kCudaPortableMemory, CU_MEMHOSTALLOC_PORTABLE);
 SAME_NUMBER(kCudaEventWithoutTime, CU_EVENT_DISABLE_TIMING);
 
 // cuda.h maps these names to those that cuda_api.cpp looks up.

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "tests/integration/slurm/cluster.hpp"
 
+#include <fcntl.h>
 #include <poll.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -79,7 +81,15 @@ void Slurm::power_cut(const std::string& node) const { run_or_throw({SLURM_SCRIP
 void Slurm::declare_lost(const std::string& node) const {
   ask({"scontrol", "update", "NodeName=" + node, "State=DOWN", "Reason=power"});
 }
-void Slurm::power_on(const Words& nodes) const { run_or_throw(Words{SLURM_SCRIPT, "power", folder_} + nodes); }
+void Slurm::power_on(const Words& nodes) {
+  for (const std::string& node : std::set<std::string>(nodes.begin(), nodes.end())) {  // all cases in one order
+    rendezvous::Descriptor& lock = own_nodes_[node];
+    if (lock) continue;
+    lock = rendezvous::Descriptor(open((folder_ + "/" + node + ".lock").c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600));
+    if (!lock || flock(lock.get(), LOCK_EX) != 0) throw std::runtime_error("cannot lock " + node + " in " + folder_);
+  }
+  run_or_throw(Words{SLURM_SCRIPT, "power", folder_} + nodes);
+}
 
 // ---- BatchJob ----
 

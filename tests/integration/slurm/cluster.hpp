@@ -3,9 +3,11 @@
 // says which hosts there are.
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
+#include "rendezvous/base/descriptor.hpp"
 #include "tests/integration/ddprun.hpp"
 #include "tests/support/process.hpp"
 
@@ -35,11 +37,13 @@ class Slurm {
   void power_cut(const std::string& node) const;
   // Tells Slurm that the node is gone, which it would find out after half a minute.
   void declare_lost(const std::string& node) const;
-  // Gives these nodes power if they have none, and returns once Slurm can use them.
-  void power_on(const Words& nodes) const;
+  // Gives these nodes power if they have none, and returns once Slurm can use them. From then on they are this case's
+  // until it ends: another one that wants one of them waits.
+  void power_on(const Words& nodes);
 
  private:
   std::string folder_, user_;
+  std::map<std::string, rendezvous::Descriptor> own_nodes_;  // the locks
 };
 
 // A batch job. Its name and its output are its own, and all of its processes are found by the mark of sbatch.

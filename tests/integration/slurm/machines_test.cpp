@@ -22,7 +22,7 @@ const std::string kGoesOn =
 
 TEST_CASE("slurm: when a node loses power the workers of the other one end, and the job fails",
           "[slurm][integration]") {
-  const Slurm slurm;
+  Slurm slurm;
   slurm.power_on({"node7", "node8"});
   const BatchJob job(slurm, on_nodes("node7,node8"), "exec srun ddprun --nproc-per-node 2 fake_worker ready wait");
   job.wait_for("ready", 4);
@@ -36,7 +36,7 @@ TEST_CASE("slurm: when a node loses power the workers of the other one end, and 
 }
 
 TEST_CASE("slurm: with --no-kill a spare node takes the place of a lost one", "[slurm][integration]") {
-  const Slurm slurm;
+  Slurm slurm;
   slurm.power_on({"node4", "node5", "node6"});
   const BatchJob job(slurm, on_nodes("node4,node5,node6") + Words{"--no-kill"},
                      "exec srun --no-kill ddprun --nproc-per-node 2 --nnodes 2:2 --max-restarts 3 --rdzv-backend c10d "
@@ -58,7 +58,7 @@ TEST_CASE("slurm: with --no-kill a spare node takes the place of a lost one", "[
 
 TEST_CASE("slurm: with --no-kill an elastic job goes on without the lost node", "[slurm][integration]") {
   only_in_full_run();
-  const Slurm slurm;
+  Slurm slurm;
   slurm.power_on({"node7", "node8"});
   const BatchJob job(slurm, on_nodes("node7,node8") + Words{"--no-kill"},
                      "exec srun --no-kill ddprun --nproc-per-node 2 --nnodes 1:2 --rdzv-backend c10d "
@@ -78,7 +78,7 @@ TEST_CASE("slurm: with --no-kill an elastic job goes on without the lost node", 
 
 TEST_CASE("slurm: a job whose node loses power is queued again", "[slurm][integration]") {
   only_in_full_run();
-  const Slurm slurm;
+  Slurm slurm;
   slurm.power_on({"node7", "node8"});
   const BatchJob job(slurm, {"--partition=mortal", "--nodelist=node7,node8", "--ntasks-per-node=1", "--requeue"},
                      "exec srun ddprun --nproc-per-node 2 sh -c 'echo life ${SLURM_RESTART_COUNT:-0}; "

@@ -19,12 +19,24 @@ DEATHS = int(os.environ.get("DDPRUN_KEPT_DEATHS", "3"))
 RANKS = 3
 
 
+def warm(case):
+    """Returns the option that has each new process of the case start with what it would import."""
+    modules = ["torch", "torch._dynamo", "ddprun.torch", "ddprun.recovery"]
+    if case in ("zero", "lost", "rules"):
+        modules.append("torch.distributed.optim")
+    elif case.startswith("fsdp"):
+        modules.append("torch.distributed.fsdp")
+    return "--preload", ",".join(modules)
+
+
 def job(script, *arguments, options=(), exit_code=0, ranks=RANKS):
     environment = {"PYTHON_EXEC": sys.executable, "OMP_NUM_THREADS": "1",
                    "PYTHONPATH": os.path.join(root, "runtime/python"),
                    "PATH": os.path.dirname(os.path.abspath(ddprun)) + os.pathsep + os.environ["PATH"]}
-    return run(ddprun, *options, "--nproc_per_node", ranks, os.path.join(HERE, script), *arguments,
-               environment=environment, patience=120 + 5 * DEATHS, exit_code=exit_code)
+    out, err = run(ddprun, *options, "--nproc_per_node", ranks, os.path.join(HERE, script), *arguments,
+                   environment=environment, patience=120 + 5 * DEATHS, exit_code=exit_code)
+    assert "--preload" not in err, err  # a refused --preload is quoted
+    return out, err
 
 
 def ends(out):
@@ -38,9 +50,9 @@ SHARDED = {"zero": "own and replicated", "fsdp1": "own", "fsdp1-views": "own", "
 
 def is_killed_and_ends_as_undisturbed(case):
     steps, seed = 30 + 3 * DEATHS, random.randrange(10**6)
-    expected = ends(job("trainer.py", case, steps, 0, seed, options=("--preload", "torch"))[0])
+    expected = ends(job("trainer.py", case, steps, 0, seed, options=warm(case))[0])
     keep = "--keep-memory=shadow" if case == "torn" or case in SHARDED else "--keep-memory"
-    options = ("--preload", "torch", keep, "--max-restarts", 10 * DEATHS + 10)
+    options = (*warm(case), keep, "--max-restarts", 10 * DEATHS + 10)
     out, err = job("trainer.py", case, steps, DEATHS, seed, options=options)
     assert ends(out) == expected, f"seed {seed}: not {expected}\n{out}\n{err}"
     assert "differ from those of rank 0" not in err, err
@@ -59,9 +71,9 @@ def is_killed_and_ends_as_undisturbed(case):
 def lost():
     """Without a shadow, a rank that dies within an update of its own part has the job start from its checkpoint."""
     steps, seed = 12, random.randrange(10**6)
-    expected = ends(job("trainer.py", "lost", steps, 0, seed, options=("--preload", "torch"))[0])
+    expected = ends(job("trainer.py", "lost", steps, 0, seed, options=warm("lost"))[0])
     out, err = job("trainer.py", "lost", steps, 1, seed,
-                   options=("--preload", "torch", "--keep-memory", "--max-restarts", 3))
+                   options=(*warm("lost"), "--keep-memory", "--max-restarts", 3))
     assert ends(out) == expected, f"seed {seed}: not {expected}\n{out}\n{err}"
     assert "ranks have tensors that no other rank has" in err, err
     assert re.search(r"not used, so that the program starts from its checkpoint: rank \d was within update \d+, and no "
@@ -71,9 +83,9 @@ def lost():
 
 def rules():
     """What keep() refuses, what it takes back, and that without the option it keeps nothing."""
-    out, err = job("rules.py", options=("--preload", "torch", "--keep-memory", "--max-restarts", 3), ranks=2)
+    out, err = job("rules.py", options=(*warm("rules"), "--keep-memory", "--max-restarts", 3), ranks=2)
     assert len(re.findall(r"^rank \d: all rules hold in life [01]$", out, re.MULTILINE)) == 4, f"{out}\n{err}"
-    out, err = job("rules.py", "plain", options=("--preload", "torch", "--max-restarts", 3), ranks=2)
+    out, err = job("rules.py", "plain", options=(*warm("rules"), "--max-restarts", 3), ranks=2)
     assert out.count("a plain loop counts") == 2, f"{out}\n{err}"
 
 

@@ -52,7 +52,8 @@ def job(ranks, script, *arguments, options=(), exit_code=0, **variables):
 
 def compare(programs, ranks, *words, **variables):
     for number in RANKS.split() if RANKS else [ranks]:
-        out, err = job(number, "worker.py", programs, *words, options=("--preload", "torch"), **variables)
+        warm = "torch,torch._dynamo,torch.distributed.fsdp" if programs == "training" else "torch"
+        out, err = job(number, "worker.py", programs, *words, options=("--preload", warm), **variables)
         ended = re.findall(r"^rank \d+: (\d+) programs, 0 failed$", out, re.MULTILINE)
         assert len(ended) == int(number) and int(ended[0]) > 0, f"{out}\n{err}"
         print(f"{programs} of {number} ranks, {variables}: {ended[0]} programs equal Gloo's")

@@ -236,6 +236,36 @@ TEST_CASE("agent: on the coordinator's node it does not decide alone after a sig
   CHECK_FALSE(core.wake_at());
 }
 
+TEST_CASE("agent: without its head it stops its workers, says so, and leaves to make room for another agent",
+          "[launcher][unit]") {
+  const std::string reason = "its connection to the head has ended";
+  Agent agent;
+  agent.step(HeadGone{});
+  REQUIRE(agent.does<SendReport>());
+  CHECK(agent.core.state().stopped_because == reason);
+  CHECK(agent.find<SignalWorkers>()->signal == SIGTERM);
+  agent.step(HeadGone{});  // from the kernel and from above
+  CHECK_FALSE(agent.does<SignalWorkers>());
+  for (int worker = 0; worker < 2; ++worker) agent.step(WorkerExited{worker, {.signal = SIGTERM}, {}, "", {}});
+  agent.step(AllGone{});
+  REQUIRE(agent.find<Leave>());
+  CHECK(agent.find<Leave>()->exit_code == 75);
+  CHECK(agent.core.state().left);
+
+  // A node whose workers have succeeded says nothing that would end the round.
+  Agent done;
+  for (int worker = 0; worker < 2; ++worker) done.step(WorkerExited{worker, {}, {}, "", {}});
+  done.step(AllGone{});
+  done.step(HeadGone{});
+  CHECK(done.does<Leave>());
+  CHECK(done.core.state().stopped_because.empty());
+  // The end that the coordinator has told stands.
+  Agent ending;
+  ending.tell(Directive::Kind::Exit, 1);
+  ending.step(HeadGone{});
+  CHECK(ending.core.state().stopped_because.empty());
+}
+
 TEST_CASE("agent: it says at once that it kills its workers", "[launcher][unit]") {
   Agent agent;
   agent.step(GuardianGone{});

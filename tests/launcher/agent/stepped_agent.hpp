@@ -37,6 +37,14 @@ struct SteppedAgent {
     now = until;
     actions = std::move(all);
   }
+  // Returns the first action of this kind; null: there is none.
+  template <typename Action>
+  const Action* find() const {
+    for (const AgentAction& action : actions) {
+      if (const auto* found = std::get_if<Action>(&action)) return found;
+    }
+    return nullptr;
+  }
   template <typename Action>
   bool does() const {
     return std::any_of(actions.begin(), actions.end(), [](const auto& a) { return std::holds_alternative<Action>(a); });

@@ -28,7 +28,14 @@ std::string text_of(const HeadAction& action) {
   if (const auto* start = std::get_if<StartAll>(&action)) {
     return "start " + start->master_addr + ":" + std::to_string(start->master_port);
   }
-  if (const auto* signal = std::get_if<SignalHosts>(&action)) return "signal " + std::to_string(signal->signal);
+  if (const auto* one = std::get_if<StartOne>(&action)) {
+    return "begin " + std::to_string(one->host) + " at " + one->master_addr + ":" + std::to_string(one->master_port);
+  }
+  if (const auto* signal = std::get_if<SignalHosts>(&action)) {
+    return "signal " + std::to_string(signal->signal) + numbers(signal->hosts);
+  }
+  if (const auto* one = std::get_if<KillLink>(&action)) return "kill " + std::to_string(one->host);
+  if (const auto* one = std::get_if<EndLines>(&action)) return "new lines " + std::to_string(one->host);
   if (std::holds_alternative<CutLinks>(action)) return "cut";
   if (std::holds_alternative<KillLinks>(action)) return "kill";
   if (const auto* say = std::get_if<SayLine>(&action)) return "say " + say->text;
@@ -52,10 +59,10 @@ HeadCore core_of(bool first_is_local = false) {
 }
 
 // A job of hosts h0, h1, ... Each of h1, h4, h7, ... is to start the two after it; with 97 hosts there are 32 of them.
-HeadCore core_of_97() {
+HeadCore core_of_97(bool may_restart = false) {
   std::vector<HeadCore::HostInfo> hosts;
   for (int i = 0; i < 97; ++i) hosts.push_back({"h" + std::to_string(i)});
-  HeadCore core({.hosts = hosts, .shutdown_timeout = seconds(30)}, kBegin);
+  HeadCore core({.hosts = hosts, .shutdown_timeout = seconds(30), .may_restart = may_restart}, kBegin);
   core.begin();
   return core;
 }
@@ -66,8 +73,9 @@ void all_ready(HeadCore& core, std::size_t except = 97) {
   }
 }
 
-HeadCore running() {
-  HeadCore core = core_of();
+HeadCore running(bool may_restart = false) {
+  HeadCore core({.hosts = {{"a"}, {"b"}}, .shutdown_timeout = seconds(30), .may_restart = may_restart}, kBegin);
+  core.begin();
   core.ready(0, hello("10.0.0.1"), kBegin);
   core.ready(1, hello("10.0.0.2"), kBegin);
   return core;
@@ -105,7 +113,7 @@ TEST_CASE("head: a host that cannot be reached is named, and nothing is started"
   CHECK(text_of(core.link_ended(1, "ssh ended with exit code 255", kBegin)) ==
         "say host b cannot take part: ssh ended with exit code 255; nothing was started; cut");
   CHECK(text_of(core.failed(0, "its stdin ended", kBegin)).empty());
-  CHECK(text_of(core.link_ended(0, "x", kBegin)) == "end 1");
+  CHECK(text_of(core.link_ended(0, "x", kBegin)) == "end 75");
 }
 
 TEST_CASE("head: a host without an answer is given up after a minute without progress", "[launcher][unit]") {
@@ -137,7 +145,101 @@ TEST_CASE("head: a host that is lost ends the job, which has its shutdown timeou
   CHECK(text_of(core.tick(kBegin + seconds(39))).empty());
   CHECK(text_of(core.tick(kBegin + seconds(40))) == "say no end from host a: closing the connections; cut");
   CHECK(text_of(core.tick(kBegin + seconds(45))) == "kill");
-  CHECK(text_of(core.link_ended(0, "", kBegin + seconds(45))) == "end 1");
+  CHECK(text_of(core.link_ended(0, "", kBegin + seconds(45))) == "end 75");
+}
+
+TEST_CASE("head: a loss after another end of the job does not change its exit code", "[launcher][unit]") {
+  HeadCore failed = running();
+  failed.exited(0, 7, kBegin);
+  failed.link_ended(1, "ssh was killed", kBegin);
+  CHECK(text_of(failed.link_ended(0, "", kBegin)) == "end 7");
+  HeadCore stopped = running();
+  stopped.signal(SIGTERM, kBegin);
+  stopped.link_ended(1, "ssh was killed", kBegin);
+  stopped.exited(0, 143, kBegin);
+  CHECK(text_of(stopped.link_ended(0, "", kBegin)) == "end 143");
+  HeadCore cannot = core_of();
+  cannot.failed(1, "cannot write in /home/me/.cache", kBegin);
+  cannot.link_ended(1, "", kBegin);
+  CHECK(text_of(cannot.link_ended(0, "", kBegin)) == "end 1");
+}
+
+TEST_CASE("head: where there may be a restart, a lost host is started again and begins its part at once",
+          "[launcher][unit]") {
+  HeadCore core = running(true);
+  CHECK(text_of(core.link_ended(1, "ssh was killed", kBegin)) ==
+        "say host b is lost: ssh was killed; starting ddprun there again; new lines 1; start 1");
+  CHECK(*core.due() == kBegin + seconds(20));
+  CHECK(text_of(core.ready(1, hello("10.0.0.2"), kBegin)) == "begin 1 at 10.0.0.1:4000");
+  CHECK(!core.due());
+  core.exited(1, 0, kBegin);
+  CHECK(text_of(core.exited(0, 0, kBegin)).empty());
+  core.link_ended(1, "", kBegin);
+  CHECK(text_of(core.link_ended(0, "", kBegin)) == "end 0");
+}
+
+TEST_CASE("head: a lost host that cannot be reached is tried as long as the others wait for it", "[launcher][unit]") {
+  HeadCore core = running(true);
+  core.link_ended(1, "ssh was killed", kBegin);
+  CHECK(text_of(core.link_ended(1, "No route to host", kBegin)) ==
+        "say host b cannot be started again yet: No route to host; trying every 5 s");
+  CHECK(*core.due() == kBegin + seconds(5));
+  CHECK(text_of(core.tick(kBegin + seconds(5))) == "new lines 1; start 1");
+  CHECK(text_of(core.tick(kBegin + seconds(25))) == "kill 1");
+  CHECK(text_of(core.link_ended(1, "ssh was killed", kBegin + seconds(25))).empty());
+  CHECK(text_of(core.tick(kBegin + seconds(30))) == "new lines 1; start 1");
+  SECTION("it comes back") {
+    CHECK(text_of(core.ready(1, hello("10.0.0.2"), kBegin)) == "say host b is back; begin 1 at 10.0.0.1:4000");
+  }
+  SECTION("the coordinator has waited long enough, or has no restart left") {
+    CHECK(text_of(core.exited(0, 75, kBegin + seconds(31))) == "kill 1");
+    CHECK(text_of(core.link_ended(1, "ssh was killed", kBegin + seconds(31))).empty());
+    CHECK(text_of(core.link_ended(0, "", kBegin + seconds(31))) == "end 75");
+  }
+  SECTION("a signal ends the job") {
+    CHECK(text_of(core.signal(SIGINT, kBegin + seconds(31))) == "kill 1; signal 2");
+    core.link_ended(1, "ssh was killed", kBegin + seconds(31));
+    core.exited(0, 130, kBegin + seconds(32));
+    CHECK(text_of(core.link_ended(0, "", kBegin + seconds(32))) == "end 130");
+  }
+}
+
+TEST_CASE("head: a host that came back too late is ended with the coordinator, and its end counts for nothing",
+          "[launcher][unit]") {
+  HeadCore core = running(true);
+  core.link_ended(1, "ssh was killed", kBegin);
+  core.ready(1, hello("10.0.0.2"), kBegin);
+  CHECK(text_of(core.exited(0, 0, kBegin)) == "signal 15 1");
+  CHECK(text_of(core.link_ended(0, "", kBegin)).empty());
+  core.exited(1, 143, kBegin);
+  CHECK(text_of(core.link_ended(1, "", kBegin)) == "end 0");
+}
+
+TEST_CASE("head: the first host is not started again, since it coordinates", "[launcher][unit]") {
+  HeadCore core = running(true);
+  CHECK(text_of(core.link_ended(0, "ssh was killed", kBegin)) == "say host a is lost: ssh was killed; signal 15");
+  core.exited(1, 143, kBegin);
+  CHECK(text_of(core.link_ended(1, "", kBegin)) == "end 75");
+}
+
+TEST_CASE("head: the hosts behind a lost branch are taken over by one of them", "[launcher][unit]") {
+  HeadCore core = core_of_97(true);
+  all_ready(core);
+  core.exited(6, 0, kBegin);
+  CHECK(text_of(core.link_ended(1, "ssh was killed", kBegin)) ==
+        "say host h1 is lost: ssh was killed; with it 2 hosts behind it; starting ddprun there again; new lines 1; new "
+        "lines 2; new lines 3; start 1 2");
+  CHECK(text_of(core.ready(2, hello("10.0.0.2"), kBegin)) == "2 starts 3; begin 2 at 10.0.0.0:4000");
+  CHECK(text_of(core.ready(3, hello("10.0.0.3"), kBegin)).empty());  // it has the header from h2
+  // h2 cannot be reached any more, so the head takes h3 over.
+  core.link_ended(2, "ssh was killed", kBegin);
+  CHECK(text_of(core.link_ended(2, "No route to host", kBegin)) ==
+        "say host h2 cannot be started again yet: No route to host; trying every 5 s");
+  CHECK(core.is_from_here(3));
+  // What a branch has lost is started from here, but not what has ended.
+  CHECK(text_of(core.link_ended(5, "ssh was killed", kBegin)) ==
+        "say host h5 is lost: ssh was killed; starting ddprun there again; new lines 5; start 5");
+  CHECK(text_of(core.link_ended(6, "", kBegin)).empty());
 }
 
 TEST_CASE("head: signals go to all hosts, and a second Ctrl-C shortens their time", "[launcher][unit]") {
@@ -299,7 +401,7 @@ TEST_CASE("on a host: one that starts others ends them when the head is gone, al
           "[launcher][unit]") {
   const auto begin = OnHostCore::Time(seconds(1000));
   OnHostCore core(begin);
-  core.job_begins(seconds(30), begin);
+  core.job_begins(seconds(30), SIGTERM, begin);
   CHECK(text_of(core.job_ended(0)) == "exit 0");
   CHECK(*core.due() == begin + seconds(6));
   CHECK(text_of(core.tick(begin + seconds(6))) == "cut; ");
@@ -309,7 +411,7 @@ TEST_CASE("on a host: one that starts others ends them when the head is gone, al
 TEST_CASE("on a host: without a beat or a lifeline the job is stopped, then killed", "[launcher][unit]") {
   const auto begin = OnHostCore::Time(seconds(1000));
   OnHostCore silent(begin);
-  silent.job_begins(seconds(30), begin);
+  silent.job_begins(seconds(30), SIGTERM, begin);
   silent.beat(begin + seconds(2));
   CHECK(text_of(silent.tick(begin + seconds(7))).empty());
   CHECK(*silent.due() == begin + seconds(8));
@@ -323,7 +425,7 @@ TEST_CASE("on a host: without a beat or a lifeline the job is stopped, then kill
 TEST_CASE("on a host: a job that is stopping keeps its time when the lifeline ends", "[launcher][unit]") {
   const auto begin = OnHostCore::Time(seconds(1000));
   OnHostCore core(begin);
-  core.job_begins(seconds(5), begin);
+  core.job_begins(seconds(5), SIGTERM, begin);
   CHECK(text_of(core.signal(SIGINT, begin)) == "signal 2");
   CHECK(text_of(core.lifeline_ended("x", begin)) == "cut; ");
   CHECK(text_of(core.tick(begin + seconds(8))) == "signal 9");

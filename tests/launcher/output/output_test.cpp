@@ -29,17 +29,20 @@ int watched_files() {
   return count;
 }
 
-// A child that has all descriptors of this process, as one has that is yet to execute its program. It ends with this
-// object.
+// A child that has all descriptors of this process but one, as one has that is yet to execute its program. It ends with
+// this object.
 class IdleChild {
  public:
   explicit IdleChild(const Descriptor& but) : pid_(fork()) {
-    if (pid_ != 0) return;
-    close(but.get());
-    close(end_.write_end.get());
-    char byte;
-    (void)!read(end_.read_end.get(), &byte, 1);
-    _exit(0);
+    char byte = 0;
+    if (pid_ == 0) {
+      close(but.get());
+      close(end_.write_end.get());
+      (void)!write(ready_.write_end.get(), &byte, 1);
+      (void)!read(end_.read_end.get(), &byte, 1);
+      _exit(0);
+    }
+    (void)!read(ready_.read_end.get(), &byte, 1);
   }
   ~IdleChild() {
     end_.write_end.close();
@@ -50,6 +53,7 @@ class IdleChild {
 
  private:
   ddp::rendezvous::Pipe end_ = ddp::rendezvous::make_pipe("to a child");
+  ddp::rendezvous::Pipe ready_ = ddp::rendezvous::make_pipe("from a child");
   pid_t pid_;
 };
 

@@ -401,6 +401,29 @@ TEST_CASE("coordinator: a node whose keeper says that it has left is lost at onc
   CHECK(job.told("a").reason == "node b (10.0.0.b) left the job: its agent was killed by SIGKILL");
 }
 
+TEST_CASE("coordinator: the replacement of a node that ends its workers waits until it has left",
+          "[rendezvous][unit]") {
+  Job job(with_ranks(2, 1));
+  job.join("a", 0);
+  job.join("b", 1);
+  job.start();
+  job.nodes["b"].state.stopped_because = "its connection to the head has ended";
+  job.nodes["b"].state.phase = WorkersPhase::Stopping;
+  job.report("b");
+  CHECK(job.told("a").reason == "node b (10.0.0.b) stopped its workers: its connection to the head has ended");
+  job.join("c", 1);
+  job.pass(seconds(5));
+  CHECK(job.told("c").kind == Directive::Kind::Wait);
+  job.end("a", false);
+  CHECK(job.core.restarts() == 0);
+  job.nodes["b"].state.left = true;
+  job.end("b", false);
+  job.nodes.erase("b");
+  job.start();
+  CHECK(job.core.restarts() == 1);
+  CHECK((job.runs("a", 0) && job.runs("c", 1)));
+}
+
 TEST_CASE("coordinator: a hang costs a restart, also in an elastic job, or ends the job", "[rendezvous][unit]") {
   for (const auto& [hang, restarts] :
        {std::pair(Hang::None, 0), std::pair(Hang::Restart, 1), std::pair(Hang::End, 0)}) {

@@ -212,3 +212,23 @@ TEST_CASE("device: on a real GPU ranks meet, in groups with both backends too", 
   if (real_gpus() == 0) ddp::testing::skip("there is no CUDA device");
   run(2, GENERATE("device messages", "device is followed", "device mixed", "device joins and leaves"), one_gpu());
 }
+
+TEST_CASE("device: on a real GPU a killed rank fails the others at once", "[runtime][integration][gpu][P23]") {
+  if (real_gpus() == 0) ddp::testing::skip("there is no CUDA device");
+  {
+    StoreServer store({"127.0.0.1"}, 0);
+    ddp::test::Variables variables = one_gpu();
+    variables["TEST_VICTIM"] = "1";
+    Job job(2, "device fails", store.port(), true, variables);
+    for (std::size_t rank = 0; rank < 2; ++rank) job.wait_for_line(rank, "ready");
+    job.kill(1, SIGKILL);
+    store.set("/ddprun/failure", "rank 1 on node b was killed by SIGKILL");
+    const Ended ended = job.finish(0);
+    INFO("rank 0 said: " << ended.output);
+    CHECK(ended.code == 0);
+    CHECK_THAT(ended.output,
+               Contains("all_reduce failed: 3 world: all_reduce #2 (1.0 kB): rank 1 on node b was killed"));
+    CHECK(milliseconds_in(ended.output) < 5000);
+  }
+  CHECK(no_child_left());
+}

@@ -20,9 +20,14 @@ void* library() {
 
 // Calls a function of the driver by name. The arguments must have exactly the types that it takes.
 template <typename... Arguments>
-void driver(const char* name, Arguments... arguments) {
+int result_of(const char* name, Arguments... arguments) {
   const auto function = reinterpret_cast<int (*)(Arguments...)>(dlsym(library(), name));
-  const int result = function != nullptr ? function(arguments...) : -1;
+  return function != nullptr ? function(arguments...) : -1;
+}
+
+template <typename... Arguments>
+void driver(const char* name, Arguments... arguments) {
+  const int result = result_of(name, arguments...);
   if (result == 0) return;
   std::printf("wrong: %s came to %d\n", name, result);
   std::exit(4);
@@ -42,6 +47,7 @@ Gpu::Gpu(int index) : index_(index) {
 }
 
 Gpu::~Gpu() {
+  for (void* graph : graphs_) driver("cuGraphExecDestroy", graph);
   for (void* stream : streams_) driver("cuStreamDestroy_v2", stream);
 }
 
@@ -87,5 +93,22 @@ void Gpu::mark(void* stream, std::atomic<bool>* reached) {
   void (*const set)(void*) = [](void* flag) { *static_cast<std::atomic<bool>*>(flag) = true; };
   driver("cuLaunchHostFunc", stream, set, static_cast<void*>(reached));
 }
+
+void Gpu::begin_capture(void* stream) {
+  constexpr int kGlobal = 0;
+  driver("cuStreamBeginCapture_v2", stream, kGlobal);
+}
+
+void* Gpu::end_capture(void* stream) {
+  void* graph = nullptr;
+  if (result_of("cuStreamEndCapture", stream, &graph) != 0 || graph == nullptr) return nullptr;
+  void* executable = nullptr;
+  driver("cuGraphInstantiateWithFlags", &executable, graph, 0ULL);
+  driver("cuGraphDestroy", graph);
+  graphs_.push_back(executable);
+  return executable;
+}
+
+void Gpu::launch(void* graph, void* stream) { driver("cuGraphLaunch", graph, stream); }
 
 }  // namespace ddp::test

@@ -14,7 +14,7 @@ namespace ddp::test {
 class Gpu {
  public:
   explicit Gpu(int index);  // makes its context this thread's current one
-  ~Gpu();                   // destroys its streams
+  ~Gpu();                   // destroys its streams and graphs
   Gpu(const Gpu&) = delete;
   Gpu& operator=(const Gpu&) = delete;
 
@@ -31,10 +31,16 @@ class Gpu {
   void hold(void* stream, const std::atomic<bool>* released);
   // Sets *reached to true when the stream gets here.
   void mark(void* stream, std::atomic<bool>* reached);
+  // Captures what is put on the stream in between in a CUDA graph. end_capture() returns what launch() takes, or null
+  // if something ended the capture.
+  void begin_capture(void* stream);
+  void* end_capture(void* stream);
+  void launch(void* graph, void* stream);
 
  private:
   int index_;
   std::vector<void*> streams_;
+  std::vector<void*> graphs_;
 };
 
 // An array in GPU memory.

@@ -63,9 +63,12 @@ TEST_CASE("state_dict: it goes with other tensors under a prefix", "[training][u
   CHECK_THROWS_WITH(ddp::load_state_dict(other.parameters(), ddp::Checkpoint(path)), Contains("weight"));
 }
 
-TEST_CASE("state_dict: a parameter on a GPU is refused by name", "[training][unit]") {
+TEST_CASE("state_dict: each tensor is on its parameter's device", "[training][unit]") {
   Model model;
   std::vector<Parameter> list = model.parameters();
-  list[1].device.kind = ddp::DeviceKind::Cuda;
-  CHECK_THROWS_WITH(ddp::state_dict(list), Contains("parameter bias is in the memory of a GPU"));
+  list[1].device = {ddp::DeviceKind::Cuda, 3};
+  const std::vector<ddp::Tensor> tensors = ddp::state_dict(list);
+  CHECK(tensors[0].device.kind == ddp::DeviceKind::Cpu);
+  CHECK(tensors[1].device.kind == ddp::DeviceKind::Cuda);
+  CHECK(tensors[1].device.index == 3);
 }

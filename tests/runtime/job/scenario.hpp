@@ -22,8 +22,11 @@ void fault(ddp::Session& session, const std::string& words);
 // Scenarios that make sessions of their own.
 using Programs = std::map<std::string, std::function<void()>>;
 Programs device_programs();
+Programs device_graph_programs();
+Programs device_hook_programs();
 Programs device_model_programs();
 Programs device_training_programs();
+Programs device_zero_programs();
 
 inline bool all_right = true;
 

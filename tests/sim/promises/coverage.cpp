@@ -82,13 +82,14 @@ constexpr std::array<const char*, static_cast<std::size_t>(Branch::Count)> kBran
     "a coordinator's node leaves, and another one coordinates",
     "a new node finds the record of a job that lives",
     "a new node finds the record of a job that is gone",
+    "the head is out of reach",
 };
 
 constexpr std::array<const char*, 9> kCoordinatorNames = {"AgentLinked",     "AgentReported", "AgentBeat",
                                                           "AgentGone",       "StoreOpened",   "StoreFailed",
                                                           "CoordinatorTick", "Recovered",     "StoreLost"};
 constexpr std::array<const char*, 5> kCoordinatorPhases = {"Gathering", "Opening", "Running", "Stopping", "Over"};
-constexpr std::array<const char*, 26> kAgentNames = {"LinkUp",
+constexpr std::array<const char*, 27> kAgentNames = {"LinkUp",
                                                      "LinkDown",
                                                      "LinkFailed",
                                                      "LinkRefused",
@@ -111,6 +112,7 @@ constexpr std::array<const char*, 26> kAgentNames = {"LinkUp",
                                                      "Suspend",
                                                      "Resume",
                                                      "GuardianGone",
+                                                     "HeadGone",
                                                      "Tick",
                                                      "HangFound",
                                                      "WordsRead"};
@@ -120,11 +122,11 @@ constexpr std::array<const char*, 10> kAgentPhases = {"Idle",    "Starting", "Ru
 // What ten thousand seeds have to reach has a +, by event and phase. The others are rare or impossible.
 constexpr std::array<const char*, 9> kCoordinatorMust = {"+++++", "+++++", "+++++", "+++++", " + + ",
                                                          " +   ", "+++++", "+    ", "     "};
-constexpr std::array<const char*, 26> kAgentMust = {
+constexpr std::array<const char*, 27> kAgentMust = {
     "+ +++++ ++", "+ +++++ ++", "+ +++++ ++", "+         ", "+++++++ ++", "+++++++ ++", " + +      ",
     " +        ", "   + +    ", "  ++ +    ", "  ++ +  ++", "  ++      ", "  +       ", "  +       ",
     "  +       ", "  +       ", "  +       ", "  +     + ", "+   + +   ", "+ +++++ ++", "          ",
-    "          ", "+ +++++  +", "+++++++ ++", "          ", "        ++"};
+    "          ", "+ +++++  +", "+ +++++  +", "+++++++ ++", "          ", "        ++"};
 
 template <typename Counts, typename Musts, typename Names, typename Phases>
 void add_missing(std::vector<std::string>& missing, const Counts& counts, const Musts& musts, const Names& names,

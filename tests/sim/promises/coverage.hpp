@@ -88,6 +88,7 @@ enum class Branch {
   SteppedDown,
   RecordIsOfLivingJob,
   AnotherJobBegins,
+  HeadGone,
   Count,
 };
 

@@ -48,6 +48,15 @@ Plan claimed_twice() {
   return with(plan, {{.at = seconds(2), .kind = FaultKind::RankTaken, .worker = 1}});
 }
 
+Plan head_lost() {
+  Plan plan = fixed(2);
+  plan.job.node_ranks_given = true;
+  plan.deaf_percent = 100;
+  plan.shutdown_timeout = seconds(5);
+  return with(plan, {{.at = seconds(3), .kind = FaultKind::HeadLost, .machine = 1},
+                     {.at = seconds(4), .kind = FaultKind::RankTaken, .worker = 1}});
+}
+
 Plan survivors_stay() {
   Plan plan = fixed(2);
   plan.job.survivors_stay = true;
@@ -258,6 +267,10 @@ std::vector<Scenario> all_scenarios() {
        "a "
        "heartbeat of the first arrives.",
        claimed_twice(), true},
+      {"head_lost",
+       "A node that ddprun --hosts has started loses its head, which starts another agent at once. That one waits "
+       "until the workers of the first, which ignore SIGTERM, are killed; then the job goes on with a restart.",
+       head_lost()},
       {"stop_signal",
        "The user stops the agent of one node with SIGTERM: the whole job of a fixed number of nodes ends, with code "
        "128 + 15 on all nodes.",

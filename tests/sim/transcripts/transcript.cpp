@@ -130,6 +130,7 @@ struct DescribeAgentEvent {
   std::string operator()(const Suspend&) const { return "its user suspends the job"; }
   std::string operator()(const Resume&) const { return "its user resumes the job"; }
   std::string operator()(const GuardianGone&) const { return "its guardian is gone"; }
+  std::string operator()(const HeadGone&) const { return "its head is out of reach"; }
   std::string operator()(const Tick&) const { return "its timer expires"; }
 };
 

@@ -18,7 +18,8 @@ extern "C" {
  *
  * A checkpoint is one file, written by one rank, or a folder in which each step has a folder of its own, written by any
  * number of ranks. Whatever process is killed at whatever moment, checkpoints saved before can be read. Tensors are in
- * the CPU's memory.
+ * the memory of the CPU, or of one GPU: what is read from there is what the work on this thread's current stream
+ * (ddp_stream_set_current()) has written. The files are the same.
  *
  * @{
  */
@@ -35,6 +36,7 @@ typedef struct ddp_tensor {
   int32_t dtype;        /**< ddp_dtype */
   const int64_t* shape; /**< rank entries; an empty shape is a scalar */
   size_t rank;          /**< number of dimensions */
+  ddp_device device;    /**< where data is; zeros, which are the CPU, if it is left out */
 } ddp_tensor;
 
 /** A key and a value in a checkpoint's metadata: text that is saved together with the tensors. */
@@ -93,10 +95,11 @@ typedef struct ddp_checkpoint_folder_options {
   int64_t timeout_ms; /**< for a save in flight, and for the other ranks at each point where all meet; 0: the group's,
                          or 30 minutes */
   int32_t read_only;  /**< 1: nothing is created or saved here */
+  int32_t no_follow;  /**< 1: ddp_checkpoint_folder_save_async() does not call ddp_checkpoint_folder_follow() */
 } ddp_checkpoint_folder_options;
 /** Initial value of a ddp_checkpoint_folder_options: its size, and the default of each field. */
 #define DDP_CHECKPOINT_FOLDER_OPTIONS_INIT \
-  { sizeof(ddp_checkpoint_folder_options), 0, 0, 0, 0 }
+  { sizeof(ddp_checkpoint_folder_options), 0, 0, 0, 0, 0 }
 
 /** Opens a checkpoint folder, and creates it if necessary. A folder is for one training and must be on a file system
  * that all ranks share. It holds
@@ -128,12 +131,19 @@ DDP_API ddp_status ddp_checkpoint_folder_save(ddp_checkpoint_folder* folder, int
                                               const ddp_metadata_entry* metadata, size_t metadata_count);
 /** Starts saving a step: copies the tensors and returns, and a thread of the folder writes the copy. *save is for
  * ddp_checkpoint_folder_wait(). One save runs at a time: the call waits for the one before, and returns its failure
- * instead of starting if no wait has returned it. The memory of the copy is kept until the folder is destroyed. Source:
- * torch.distributed.checkpoint.async_save, which leaves that waiting to its caller. */
+ * instead of starting if no wait has returned it. The memory of the copy is kept until the folder is destroyed.
+ *
+ * Tensors on a GPU are copied to pinned memory by a stream of the folder's own, behind the work on the current stream,
+ * and the host does not wait for that. The current stream waits for the copies, so that later work cannot change what
+ * is being saved; with no_follow it does not, and ddp_checkpoint_folder_follow() is called before such work is
+ * enqueued. Source: torch.distributed.checkpoint.async_save, which leaves waiting for the save before to its caller. */
 DDP_API ddp_status ddp_checkpoint_folder_save_async(ddp_checkpoint_folder* folder, int64_t step,
                                                     const ddp_tensor_slice* slices, size_t count,
                                                     const ddp_metadata_entry* metadata, size_t metadata_count,
                                                     uint64_t* save);
+/** Makes this thread's current stream wait until the last ddp_checkpoint_folder_save_async() has copied its tensors
+ * from the GPU. The host does not wait. Does nothing if there were none. */
+DDP_API ddp_status ddp_checkpoint_folder_follow(ddp_checkpoint_folder* folder);
 /** Waits until a save has ended, and returns its failure if it failed. timeout_ms 0 means the folder's; a deadline that
  * passes is DDP_TIMEOUT, and the save goes on. */
 DDP_API ddp_status ddp_checkpoint_folder_wait(ddp_checkpoint_folder* folder, uint64_t save, int64_t timeout_ms);

@@ -127,6 +127,8 @@ DDP_API ddp_status ddp_cuda_optimizer_set_sgd(ddp_cuda_optimizer* optimizer, siz
 DDP_API ddp_status ddp_cuda_optimizer_step(ddp_cuda_optimizer* optimizer, const ddp_cuda_scaler* scaler);
 /** Gives the number of steps taken. The host waits for the current stream. */
 DDP_API ddp_status ddp_cuda_optimizer_steps_taken(const ddp_cuda_optimizer* optimizer, int64_t* steps);
+/** Gives the address of the number of steps taken, an int64_t in the GPU's memory, to save it with the state. */
+DDP_API ddp_status ddp_cuda_optimizer_steps_address(const ddp_cuda_optimizer* optimizer, void** steps);
 /** Sets the number of steps taken, after a state was loaded. */
 DDP_API ddp_status ddp_cuda_optimizer_set_steps_taken(ddp_cuda_optimizer* optimizer, int64_t steps);
 

@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "ddp/ddp.hpp"
-#include "runtime/training/cuda/kernel_images.hpp"
 #include "tests/runtime/device/device_job.hpp"
 #include "tests/runtime/device/test_gpu.hpp"
 #include "tests/support/hosts.hpp"
@@ -20,7 +19,7 @@ inline bool is_real_gpu() { return std::getenv("TEST_REAL_GPU") != nullptr; }
 
 // Chooses the driver. Skips the test where there is no GPU, or libddp has no kernels.
 inline int chosen_gpu() {
-  if (runtime::kernel_images().empty()) testing::skip("libddp was built without kernels for GPUs (no NVRTC)");
+  need_kernels();
   if (!is_real_gpu()) setenv("DDP_CUDA_LIBRARY", FAKE_CUDA, 1);
   if (is_real_gpu() && real_gpus() == 0) testing::skip("there is no CUDA device");
   return 0;

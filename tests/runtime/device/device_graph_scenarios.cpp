@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Scenarios with steps that are captured in a CUDA graph and replayed.
+#include <atomic>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tests/runtime/device/gpu_parameters.hpp"
+#include "tests/runtime/job/scenario.hpp"
+
+namespace ddp::test {
+namespace {
+
+const std::vector<std::size_t> kCounts = {100, 7, 33, 1, 1024};
+
+GradScalerOptions small_scale() {
+  GradScalerOptions options;
+  options.init_scale = 8;
+  options.growth_interval = 5;
+  return options;
+}
+
+// What a program trains with. Backward is a copy of the step's input, whose memory stays, as a graph's has to.
+template <typename Optimizer>
+struct Trainer {
+  template <typename... Group>
+  explicit Trainer(Setting& s, Group... group)
+      : setting(s),
+        parameters(s, kCounts),
+        model(s.group, parameters.list, small_buckets()),
+        optimizer(group..., parameters.list),
+        norm(parameters.list),
+        scaler(s.gpu.index(), small_scale(), s.group) {
+    for (const std::size_t count : kCounts) inputs.push_back(std::make_unique<DeviceArray<float>>(s.gpu, count));
+  }
+
+  // Sets what differs from step to step: the input, in which one rank has an overflow now and then, and the learning
+  // rate.
+  void begin(std::uint64_t step) {
+    const auto rank = static_cast<std::uint64_t>(setting.group.rank());
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      Floats input = numbers(kCounts[i], step * 1000 + rank * 100 + i);
+      if (i == 1 && step % 97 == 13 && setting.group.rank() == setting.group.size() - 1) {
+        input[3] = std::numeric_limits<float>::infinity();
+      }
+      inputs[i]->write(input, setting.stream);
+    }
+    optimizer.set_lr(0.01 / static_cast<double>(1 + step / 50));
+    optimizer.send_options();
+  }
+  void step() {
+    for (std::size_t i = inputs.size(); i-- > 0;) {
+      setting.gpu.copy(parameters.gradients[i]->data(), inputs[i]->data(), kCounts[i] * sizeof(float), setting.stream);
+      model.mark_ready(i);
+    }
+    model.synchronize();
+    scaler.unscale(optimizer);
+    norm.clip(1);
+    scaler.step(optimizer);
+    scaler.update();
+  }
+
+  Setting& setting;
+  GpuParameters parameters;
+  std::vector<std::unique_ptr<DeviceArray<float>>> inputs;
+  DistributedDataParallel model;
+  Optimizer optimizer;
+  cuda::GradientNorm norm;
+  cuda::GradScaler scaler;
+};
+
+// Takes as many steps with one trainer, and with another as replays of its second step.
+template <typename Optimizer>
+void compare(Setting& s, Trainer<Optimizer>& plain, Trainer<Optimizer>& replayed, std::uint64_t steps) {
+  replayed.begin(0);
+  replayed.step();
+  replayed.begin(1);
+  s.gpu.synchronize(s.stream);
+  s.gpu.begin_capture(s.stream);
+  replayed.step();
+  void* const graph = s.gpu.end_capture(s.stream);
+  expect(graph != nullptr, "the step is captured");
+  if (graph == nullptr) return;
+  expect(replayed.optimizer.steps_taken() == 1, "nothing ran during the capture");
+  for (std::uint64_t step = 0; step < steps; ++step) {
+    plain.begin(step);
+    plain.step();
+    if (step == 0) continue;
+    replayed.begin(step);
+    s.gpu.launch(graph, s.stream);
+  }
+  expect(replayed.parameters.read() == plain.parameters.read(), "the same weights, bit for bit");
+  expect(replayed.optimizer.steps_taken() == plain.optimizer.steps_taken(), "as many steps");
+  expect(plain.optimizer.steps_taken() == static_cast<std::int64_t>(steps - (steps + 83) / 97),
+         "overflows are left out");
+  expect(replayed.scaler.get_scale() == plain.scaler.get_scale(), "the same scale");
+}
+
+void replays() {
+  Setting s;
+  Trainer<AdamW> plain(s), replayed(s);
+  compare(s, plain, replayed, 1001);
+  // The group works on outside of the graph.
+  DeviceArray<float> one(s.gpu, Floats(4, 1), s.stream);
+  s.group.all_reduce(s.buffer(one));
+  expect(one.read(s.stream) == Floats(4, static_cast<float>(s.group.size())), "an operation after all replays");
+}
+
+void replays_hooks_and_shares() {
+  Setting s;
+  {
+    Trainer<SGD> plain(s), replayed(s);
+    plain.model.register_comm_hook(bf16_compress_hook);
+    replayed.model.register_comm_hook(bf16_compress_hook);
+    compare(s, plain, replayed, 30);
+  }
+  Trainer<ZeroRedundancyOptimizer<AdamW>> plain(s, s.group), replayed(s, s.group);
+  compare(s, plain, replayed, 30);
+}
+
+// Runs body in a capture. What is refused leaves the capture as it was.
+template <typename Body>
+void in_capture(Setting& s, const std::string& what, const Body& body) {
+  s.gpu.synchronize(s.stream);
+  s.gpu.begin_capture(s.stream);
+  body();
+  expect(s.gpu.end_capture(s.stream) != nullptr, what + ": the capture goes on");
+}
+
+template <typename Body>
+void refused_in_capture(Setting& s, const std::string& what, const Body& body) {
+  in_capture(s, what, [&] { report_failure(what, body); });
+}
+
+void refusals() {
+  Setting s;
+  Trainer<AdamW> trainer(s);
+  DistributedDataParallelOptions unused;
+  unused.find_unused_parameters = true;
+  GpuParameters other(s, {8});
+  DistributedDataParallel any(s.group, other.list, unused);
+  refused_in_capture(s, "first step", [&] { trainer.model.mark_ready(4); });
+  refused_in_capture(s, "unused", [&] { any.mark_ready(0); });
+  refused_in_capture(s, "first optimizer step", [&] { trainer.optimizer.step(); });
+  trainer.begin(0);
+  trainer.step();
+  trainer.optimizer.set_lr(0.5);
+  refused_in_capture(s, "options", [&] { trainer.optimizer.step(); });
+  refused_in_capture(s, "norm", [&] { trainer.norm.value(); });
+  refused_in_capture(s, "scale", [&] { trainer.scaler.get_scale(); });
+  refused_in_capture(s, "barrier", [&] { s.group.barrier(); });
+  trainer.optimizer.send_options();
+  trainer.optimizer.set_gradient(0, trainer.inputs[0]->data());
+  refused_in_capture(s, "moved", [&] { trainer.optimizer.step(); });
+  CheckpointFolder folder(variable("FOLDER") + std::to_string(s.group.rank()));
+  refused_in_capture(s, "checkpoint", [&] { folder.save(1, state_dict(other.list)); });
+}
+
+// Operations of a graph and others are not mixed up, and those that run are watched beside the capture.
+void keeps_apart() {
+  Setting s;
+  DeviceArray<float> inside(s.gpu, Floats(8, 1), s.stream), outside(s.gpu, Floats(8, 1), s.stream);
+  s.group.all_reduce(s.buffer(outside));
+  s.gpu.synchronize(s.stream);
+  void* const other = s.gpu.make_stream();
+  std::atomic<bool> released = false;
+  s.gpu.hold(s.stream, &released);
+  const Work running = s.group.all_reduce_async(s.buffer(outside));
+  StreamGuard guard(other, s.gpu.index());
+  s.gpu.begin_capture(other);
+  expect(!running.is_completed(), "an operation is asked for beside a capture");
+  report_failure("outside", [&] { running.wait(); });
+  const auto size = static_cast<float>(s.group.size());
+  released = true;
+  while (!running.is_completed()) {
+  }
+  const Work captured = s.group.all_reduce_async(s.buffer(inside));
+  report_failure("the host", [&] { captured.synchronize(); });
+  captured.wait();
+  void* const graph = s.gpu.end_capture(other);
+  expect(graph != nullptr, "the capture ends well");
+  if (graph == nullptr) return;
+  expect(inside.read(other) == Floats(8, 1), "a captured operation does not run");
+  s.gpu.launch(graph, other);
+  s.gpu.launch(graph, other);
+  expect(inside.read(other) == Floats(8, size * size), "it runs with each replay");
+  expect(outside.read(other) == Floats(8, size * size), "the other one has run twice");
+  // A capture that is given up leaves an operation behind, which nothing waits for.
+  s.gpu.begin_capture(other);
+  static_cast<void>(s.group.all_reduce_async(s.buffer(inside)));
+  expect(s.gpu.end_capture(other) == nullptr, "a capture needs all that it has begun");
+  const Work after = s.group.all_reduce_async(s.buffer(inside));
+  while (!after.is_completed()) {
+  }
+}
+
+// A rank dies while the others replay: NCCL's error ends what they wait for.
+void loses_a_rank() {
+  Setting s;
+  DeviceArray<float> array(s.gpu, Floats(8, 1), s.stream);
+  s.group.all_reduce(s.buffer(array));
+  s.gpu.synchronize(s.stream);
+  s.gpu.begin_capture(s.stream);
+  s.group.all_reduce(s.buffer(array));
+  void* const graph = s.gpu.end_capture(s.stream);
+  s.gpu.launch(graph, s.stream);
+  s.gpu.synchronize(s.stream);
+  say("ready");
+  if (s.group.rank() == 1) {
+    for (;;) pause();
+  }
+  s.gpu.launch(graph, s.stream);
+  s.gpu.synchronize(s.stream);  // returns because the communicator is aborted
+  report_failure("the next one", [&] { s.group.all_reduce(s.buffer(array)); });
+  say("done");
+}
+
+}  // namespace
+
+Programs device_graph_programs() {
+  return {
+      {"device graph replays", replays},           {"device graph replays hooks and shares", replays_hooks_and_shares},
+      {"device graph refusals", refusals},         {"device graph keeps apart", keeps_apart},
+      {"device graph loses a rank", loses_a_rank},
+  };
+}
+
+}  // namespace ddp::test
