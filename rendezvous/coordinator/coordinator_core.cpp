@@ -225,7 +225,7 @@ void CoordinatorCore::on(const AgentReported& event) {
   unheard_.erase(event.agent);
   const bool is_new_link = event.agent > known->link;
   if (is_new_link && !known->cut) close_link(known->link);
-  const TimePoint gone_since = known->cut.value_or(now_);
+  const TimePoint gone_since = roster_.gone_since(*known, now_);
   const Node& node = roster_.update(now_, event.agent, event.state, event.address, event.arrived_at);
   if (node.state.left) {  // it gives up its node rank, so it is not marked as heard
     const std::string why = node.state.stopped_because.empty() ? "" : ": " + node.state.stopped_because;
@@ -245,7 +245,8 @@ void CoordinatorCore::on(const AgentReported& event) {
 void CoordinatorCore::take_place_of_own(const AgentReported& event) {
   if (event.state.incarnation == roster_.own()) return;
   if (const Node* const before = roster_.find(roster_.own())) {
-    lose(*before, before->cut.value_or(now_), "node " + describe(*before) + " left the job: its agent was killed");
+    const std::string text = "node " + describe(*before) + " left the job: its agent was killed";
+    lose(*before, roster_.gone_since(*before, now_), text);
   }
   roster_.set_own(event.state.incarnation);  // mutant: next_own
   own_leaves_ = false;

@@ -206,7 +206,7 @@ std::vector<Roster::Expired> Roster::expired(TimePoint now) const {
   for (const auto& [incarnation, node] : nodes_) {
     if (is_own(node) && options_.own_is_here) continue;
     if (node.cut && now >= *node.cut + node.comes_back_within) {  // mutant: node_cut
-      expired.push_back({incarnation, silent_since(node, *node.cut), true});
+      expired.push_back({incarnation, gone_since(node, now), true});
     } else if (!node.cut && now >= node.heard + options_.lost_after) {  // mutant: node_silent
       expired.push_back({incarnation, node.heard, false});
     }

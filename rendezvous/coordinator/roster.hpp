@@ -69,6 +69,9 @@ class Roster {
     std::chrono::milliseconds lost_after{0};
     std::chrono::milliseconds back_within = kReconnectWindow;  // for a link that broke
   };
+  // Returns since when a node that is found to be gone may have been gone.
+  TimePoint gone_since(const Node& node, TimePoint now) const { return node.cut ? silent_since(node, *node.cut) : now; }
+
   // A node whose link has not come back in time, or that was silent for too long.
   struct Expired {
     Incarnation node;

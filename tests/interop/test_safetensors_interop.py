@@ -22,6 +22,10 @@ except ImportError as missing:
 DTYPES = ["float32", "float64", "int32", "int64", "uint8"]  # in the order of ddp_dtype
 
 
+class Device(ctypes.Structure):
+    _fields_ = [("kind", ctypes.c_int32), ("index", ctypes.c_int32)]
+
+
 class Tensor(ctypes.Structure):
     _fields_ = [
         ("name", ctypes.c_char_p),
@@ -29,15 +33,12 @@ class Tensor(ctypes.Structure):
         ("dtype", ctypes.c_int32),
         ("shape", ctypes.POINTER(ctypes.c_int64)),
         ("rank", ctypes.c_size_t),
+        ("device", Device),
     ]
 
 
 class MetadataEntry(ctypes.Structure):
     _fields_ = [("key", ctypes.c_char_p), ("value", ctypes.c_char_p)]
-
-
-class Device(ctypes.Structure):
-    _fields_ = [("kind", ctypes.c_int32), ("index", ctypes.c_int32)]
 
 
 class Buffer(ctypes.Structure):

@@ -220,6 +220,7 @@ void World::begins_another_job(Coordinator& coordinator) {
 void World::write_to_etcd(Coordinator& coordinator) {
   if (coordinator.is_written || coordinator.writing.empty()) return;
   coordinator.is_written = true;
+  coordinator.write_began = now();
   const Record record = coordinator.writing.back();  // the newest one stands for those before it
   coordinator.writing.clear();
   const Duration takes = etcd_random_.between(Duration(0), milliseconds(etcd_random_.percent(5) ? 1500 : 3));
@@ -243,6 +244,8 @@ void World::apply_write(int index, const Record& record) {
   }
   const bool is_lost = etcd_random_.percent(4);
   const Duration takes = etcd_random_.between(Duration(0), milliseconds(is_lost ? 2500 : 3));
+  // The coordinator says nothing meanwhile, and agents may take it for gone.
+  if (now() + takes - coordinator.write_began > scene_.plan.lost_after / 4) disturb_all(takes);
   deliver_at(now() + takes, coordinator, [this, &coordinator, number = record.number] {
     coordinator.is_written = false;
     coordinator.gate.kept(number);

@@ -162,6 +162,7 @@ struct Coordinator : Runner {
   Time sure_until;          // as of the renewals that were answered
   Time doubted_until;       // the newest time
   bool is_written = false;  // the answer to the write that is under way is still to come
+  Time write_began;
 };
 
 // What etcd has of the job.

@@ -661,7 +661,11 @@ void Invariants::on_stepped() {
             scene_.process(process).config.host);
   }
   const bool others_left = known_.size() == 1 && known_.count(coordinator.process) != 0;
-  const bool own_can_hear = scene_.process(coordinator.process).alive && broke_.count(coordinator.process) == 0;
+  const bool own_has_link = std::any_of(coordinator.links.begin(), coordinator.links.end(), [&](const auto& link) {
+    return link.second == found(reported_, coordinator.process);
+  });
+  const bool own_can_hear =
+      scene_.process(coordinator.process).alive && own_has_link && broke_.count(coordinator.process) == 0;
   const bool is_due = coordinator.core.over() && others_left && perhaps_lost_.empty() && own_can_hear;
   promise(Promise::OwnAgentLeavesThen, !is_due || own_was_told_, "");
 }
