@@ -197,6 +197,7 @@ void World::carry_out(Coordinator& coordinator, const JobDone& action) {
 
 void World::carry_out(Coordinator& coordinator, const StepDown&) {
   coverage_.reached(Branch::SteppedDown);
+  disturb_all(Duration(0));
   end(coordinator);
   if (scene_.etcd.holder == coordinator.index) give_up_lease();
 }

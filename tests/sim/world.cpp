@@ -189,6 +189,7 @@ void World::end_coordinators_on(int machine, bool has_left) {
   for (Coordinator& coordinator : scene_.coordinators) {
     if (coordinator.machine != machine || !coordinator.alive) continue;
     const bool holds = scene_.etcd.holder == coordinator.index;
+    if (holds) disturb_all(Duration(0));
     const bool is_over = has_left && coordinator.core.over();
     const bool gives_up = has_left && holds && !etcd_random_.percent(40);
     if (!gives_up && !is_over) end(coordinator);

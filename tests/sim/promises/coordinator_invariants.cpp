@@ -546,7 +546,8 @@ milliseconds Invariants::window_of(int process) const {
 void Invariants::on_told_by(const Coordinator& coordinator) const {
   promise(Promise::OneHolderTells, !scene_.plan.has_etcd || scene_.etcd.holder == coordinator.index,
           "the one with epoch " + std::to_string(coordinator.epoch));
-  promise(Promise::GoneIsGone, !coordinator.is_newcomer || coordinator.is_answered,
+  // As long as it asks, it only lets nodes go that their users stop.
+  promise(Promise::GoneIsGone, !coordinator.is_newcomer || coordinator.is_answered || coordinator.core.asks(),
           "the one with epoch " + std::to_string(coordinator.epoch));
 }
 
