@@ -49,6 +49,12 @@ struct MovingJob : SmallJob {
     state.instance = "node-a.99";
     return state;
   }
+  // The host's only worker has exited with code 3.
+  AgentState failed(const std::string& host, int rank) const {
+    AgentState state = serving(host, WorkersPhase::Idle);
+    state.failures = {{.rank = rank, .local_rank = 0, .host = host, .pid = 7, .status = {.code = 3}}};
+    return state;
+  }
   // The agent of the coordinator's node reports without an address.
   void hear(AgentId link, const AgentState& state) {
     step(AgentReported{link, state, state.host == own ? "" : "10.0.0." + state.host, "10.0.0.9"});
@@ -148,10 +154,7 @@ TEST_CASE("takeover: --exclude-after counts on for the node that coordinated bef
   job.shape.exclude_after = 1;
   job.begin_on("a", "99", "", std::nullopt);
   job.run_round();
-  AgentState failed = job.serving("a", WorkersPhase::Idle);
-  failed.failures.resize(1);
-  failed.failures[0].status.code = 3;
-  job.hear(1, failed);
+  job.hear(1, job.failed("a", 0));
   job.hear(2, job.serving("b", WorkersPhase::Idle));
   job.step(StoreOpened{2, "", 1});
   REQUIRE_THAT(job.told(1).reason,
@@ -182,9 +185,7 @@ TEST_CASE("takeover: a fixed job spends a restart and waits for a replacement", 
 TEST_CASE("takeover: the restart budget goes on as it was", "[rendezvous][unit]") {
   MovingJob job(1, 2);
   job.run_round();
-  AgentState failed = job.serving("b", WorkersPhase::Idle);
-  failed.failures = {{.rank = 1, .local_rank = 0, .host = "b", .pid = 7, .status = {.code = 3}}};
-  job.hear(2, failed);
+  job.hear(2, job.failed("b", 1));
   job.hear(1, job.serving("a", WorkersPhase::Idle));
   job.step(StoreOpened{2, "", 1});
   REQUIRE(job.core.restarts() == 1);
@@ -400,9 +401,7 @@ TEST_CASE("takeover: a job of which no node lives leaves nothing to the next one
           "[rendezvous][unit]") {
   MovingJob job(1, 2);
   job.run_round();
-  AgentState failed = job.serving("b", WorkersPhase::Idle);
-  failed.failures = {{.rank = 1, .local_rank = 0, .host = "b", .pid = 7, .status = {.code = 3}}};
-  job.hear(2, failed);
+  job.hear(2, job.failed("b", 1));
   job.hear(1, job.serving("a", WorkersPhase::Idle));
   REQUIRE(job.core.restarts() == 1);
   const JobRecord left = job.record();

@@ -67,8 +67,8 @@ typedef enum ddp_builtin_comm_hook {
 } ddp_builtin_comm_hook;
 
 /** Registers a ddp_builtin_comm_hook, under the rules of ddp_reducer_register_comm_hook(). For the memory of the CPU or
- * of a GPU; there NCCL rounds each partial sum to 16 bits, where the CPU adds in 32 bits and rounds once. Source:
- * DistributedDataParallel._register_builtin_comm_hook. */
+ * of a GPU. The CPU adds in 32 bits and rounds the sum once; NCCL rounds each partial sum to 16 bits.
+ * Source: DistributedDataParallel._register_builtin_comm_hook. */
 DDP_API ddp_status ddp_reducer_register_builtin_comm_hook(ddp_reducer* reducer, int32_t hook);
 
 /** How PowerSGD compresses. All zeros mean: as PyTorch's PowerSGDState. */
