@@ -303,8 +303,10 @@ class OptimizerShard {
   /// Returns whether the parameters are in the memory of a GPU.
   bool is_on_gpu() const { return !parameters_.empty() && parameters_.front().device.kind == DeviceKind::Cuda; }
 
-  /// Enqueues a step of all elements on the GPU, unless scaler, which may be null, has noted an overflow.
+  /// Enqueues a step of all elements on the GPU, unless scaler, which may be null, has noted an overflow. Throws Error
+  /// if the parameters are not on a GPU.
   void update_on_gpu(const ddp_cuda_scaler* scaler) {
+    if (!is_on_gpu()) throw Error(Status::InvalidArgument, "GradScaler: the optimizer's parameters are not on a GPU");
     if (moved_) send_tensors();
     send_options();
     detail::check(ddp_cuda_optimizer_step(on_gpu(), scaler));
@@ -506,11 +508,7 @@ class Optimizer : public OptimizerShard<RuleOf> {
   }
 
   /// Takes one step on the GPU unless the scaler has noted an overflow; ddp::cuda::GradScaler::step() calls it.
-  void step_unless_overflow(const ddp_cuda_scaler* scaler) {
-    if (!this->is_on_gpu())
-      throw Error(Status::InvalidArgument, "GradScaler: the optimizer's parameters are not on a GPU");
-    this->update_on_gpu(scaler);
-  }
+  void step_unless_overflow(const ddp_cuda_scaler* scaler) { this->update_on_gpu(scaler); }
 
   /// Returns a copy of the state.
   OptimizerState state_dict(const std::string& prefix = "optimizer.") const {

@@ -168,11 +168,7 @@ class ZeroRedundancyOptimizer : public OptimizerShard<typename Plain::Rule> {
   }
   /// Takes one step on the GPU unless the scaler has noted an overflow; ddp::cuda::GradScaler::step() calls it. Each
   /// rank's scaler must have noted the same: give it the group.
-  void step_unless_overflow(const ddp_cuda_scaler* scaler) {
-    if (!this->is_on_gpu())
-      throw Error(Status::InvalidArgument, "GradScaler: the optimizer's parameters are not on a GPU");
-    step_on_gpu(scaler);
-  }
+  void step_unless_overflow(const ddp_cuda_scaler* scaler) { step_on_gpu(scaler); }
 
   /// Returns the part of the parameters that this rank steps, for ddp::clip_grad_norm() and ddp::cuda::GradientNorm
   /// over the group: each parameter that lies in it, or the elements of it that do.
