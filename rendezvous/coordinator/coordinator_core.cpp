@@ -628,7 +628,8 @@ void CoordinatorCore::advance() {
       }
       return;
     case Phase::Stopping:
-      if (roster_.quiet() > 0 && !survivors_stay()) return;   // they are told to end
+      // They are told to end, even if a restart has left its window since then.
+      if (roster_.quiet() > 0 && !stop_.keeps_survivors) return;
       if (roster_.members() == roster_.idle()) after_stop();  // mutant: all_idle
       return;
   }
@@ -948,7 +949,8 @@ void CoordinatorCore::after_stop() {
     const bool too_late = known.seen > failures_.front().seen + kCauseWindow;
     if (too_late) failures.back().already_exiting = false;
   }
-  exit.failures = worth_telling(failures, roster_.nodes().size());
+  // Nodes of the round that are lost may come back and hear it as well.
+  exit.failures = worth_telling(failures, std::max(roster_.nodes().size(), roster_.seats().size()));
   const bool unkillable = std::any_of(roster_.nodes().begin(), roster_.nodes().end(), [](const auto& entry) {
     return entry.second.seat >= 0 && !entry.second.state.unkillable.empty();
   });

@@ -178,6 +178,7 @@ void World::end_process(Process& process) {
     scene_.machine(process.machine).has_keeper = false;
     end_coordinators_on(process.machine, is_own && process.left);
   } else if (is_own) {
+    disturb_all(Duration(0));  // for the others, unless they have heard how the job ended
     end(*scene_.coordinator);
   }
   if (is_own && !process.left) coverage_.reached(Branch::CoordinatorDied);

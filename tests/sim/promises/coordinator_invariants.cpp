@@ -82,7 +82,8 @@ void Invariants::on_sent(const Process& to, const Directive& directive) {
   const bool was_lost = lost_at_.count(to.index) != 0 && known_.count(to.index) == 0;
   told_[to.index] = directive;
   if (has(directive.reason, "(--exclude-after): it waits")) coverage_.reached(Branch::FaultyWaits);
-  const std::size_t nodes = scene_.processes.size();
+  const std::size_t members = rounds_.empty() ? 0 : rounds_.rbegin()->second.size();
+  const std::size_t nodes = std::max<std::size_t>({members, known_.size(), 1});
   promise(Promise::FewMessages, directive.failures.size() <= std::max<std::size_t>(64, 8192 / nodes),
           "a directive has too many failures");
   if (directive.kind == Directive::Kind::Exit && is_own) own_was_told_ = true;
