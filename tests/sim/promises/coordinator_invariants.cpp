@@ -487,6 +487,7 @@ void Invariants::on_said(const std::string& text) {
   if (is_lost) check_lost(*process, has(text, "its link broke"));
   perhaps_faulty_.insert(process->config.host);
   lost_at_[process->index] = scene_.now;
+  if (is_lost) lost_in_[process->index] = scene_.coordinator->core.round();
   lost_noticed_[process->index] = is_lost ? silent_since(process->index) : scene_.now;
   known_.erase(process->index);
 }
@@ -494,7 +495,8 @@ void Invariants::on_said(const std::string& text) {
 void Invariants::on_logged(const std::string& text) {
   if (!has(text, " was lost: ") || scene_.coordinator->core.over()) return;
   const Process* const process = process_on(text.substr(5, text.find(' ', 5) - 5));
-  if (process) loss_told_[process->index] = scene_.coordinator->core.round();
+  const auto round = process ? found(lost_in_, process->index) : std::nullopt;
+  if (round) loss_told_[process->index] = *round;  // a newer one may have begun before this one was recorded
 }
 
 // Returns since when a process is silent, as far as the coordinator can know.
@@ -611,8 +613,11 @@ void Invariants::on_recovery(const std::optional<rendezvous::JobRecord>& left) {
   own_was_told_ = own && own->kind == Directive::Kind::Exit;
   stop_reason_ = record.stop.reason;
   said_again_ = phase == Phase::Stopping ? record.stop.reason : "";
-  restarts_at_.resize(std::min(restarts_at_.size(), record.spent.size()));
-  for (std::size_t i = restarts_at_.size(); i < record.spent.size(); ++i) {  // decided, and never told
+  const auto restarts = static_cast<std::size_t>(record.restarts);
+  restarts_at_.resize(std::min(restarts_at_.size(), restarts));
+  // Those that were decided, and never told. With a window the record has only the newest.
+  const std::size_t untold = std::min(restarts - restarts_at_.size(), record.spent.size());
+  for (std::size_t i = record.spent.size() - untold; i < record.spent.size(); ++i) {
     restarts_at_.push_back(scene_.coordinator->kept_at - record.spent[i]);
   }
   restarts_seen_ = record.restarts;
