@@ -153,9 +153,9 @@ void Roster::begin_round(int round, std::vector<Incarnation> seats) {
   for (const auto& [incarnation, node] : nodes_) count(node, 1);
 }
 
-// Until a node reports over its new link, it counts as one whose workers act. Its agent may not have seen that the link
-// broke (the network may have lost that), and then keeps its workers until its lease ends. What it reports
-// then may have happened at any time since it was heard.
+// Until a node reports over its new link, it is neither ready nor idle: its link is broken, and it has told of no
+// round. Its agent may not have seen that the link broke (the network may have lost that), and then keeps its workers
+// until its lease ends. What it reports then may have happened at any time since it was heard.
 void Roster::restore(TimePoint now, int round, const std::vector<Node>& members, const std::string& why_cut) {
   std::vector<Incarnation> seats;
   for (const Node& member : members) {
@@ -163,8 +163,7 @@ void Roster::restore(TimePoint now, int round, const std::vector<Node>& members,
     if (seats.back().empty()) continue;
     Node& node = nodes_[seats.back()];
     node = member;
-    node.state.phase = WorkersPhase::Running;  // mutant: restored_phase
-    node.cut = now;                            // mutant: restored_cut
+    node.cut = now;  // mutant: restored_cut
     node.why_cut = why_cut;
     node.comes_back_within =
         std::max(options_.back_within, acts_within(options_.lost_after));  // mutant: restored_patience

@@ -217,7 +217,10 @@ void World::happen(const Fault& planned) {
     case FaultKind::StoreKilled:
       if (!scene_.coordinator || !scene_.coordinator->is_apart) break;
       deliver_to(*scene_.coordinator, [this, coordinator = scene_.coordinator, clients = fault.number] {
+        const bool runs =
+            coordinator->alive && coordinator->core.phase() == rendezvous::CoordinatorCore::Phase::Running;
         handle(*coordinator, rendezvous::StoreLost{clients, "the store (pid 7) was killed by SIGKILL"});
+        if (runs && is_newest(*coordinator)) invariants_.on_store_lost(clients);
       });
       break;
     case FaultKind::CoordinatorStopped:

@@ -217,8 +217,9 @@ bool hit(Hit what, Job& job, const Hosts& hosts, const EtcdCluster& etcd) {
     }
     case Hit::EtcdFull:
       etcd("fill");
+      etcd("make_room");  // which takes long, and workers wait 6 s for a coordinator
       ::kill(part_of(job.on(host), "ddp-coordinator"), SIGKILL);
-      etcd("empty");
+      etcd("ctl alarm", {"disarm"});
       job.goes_on(before);
       CHECK(job.newest().pid == before.pid);
       return false;

@@ -229,8 +229,9 @@ TEST_CASE("coordinator: workers that were told to stay end when a node tells of 
   CHECK_FALSE(job.told(1).survivors_stay);
 }
 
-TEST_CASE("coordinator: workers that were told to end are waited for, also when a restart has left its window meanwhile",
-          "[rendezvous][unit]") {
+TEST_CASE(
+    "coordinator: workers that were told to end are waited for, also when a restart has left its window meanwhile",
+    "[rendezvous][unit]") {
   Job job(1, 1);
   job.shape.restart_window = seconds(60);
   job.core = CoordinatorCore({.job = job.shape, .epoch = "e", .own_incarnation = "a", .last_call = seconds(0)});

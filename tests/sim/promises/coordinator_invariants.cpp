@@ -113,8 +113,9 @@ void Invariants::check_kept(const Process& to, const Directive& stop) const {
   const auto says = [&](const char* words) { return has(stop.reason, words); };
   const bool is_change =
       says(" joined") || says(" was lost: ") || says(" left the job") || says(" leaves (") || says(" coordinates now");
-  // A hang may be found in the same round.
-  const bool a_hang_may_end_it = scene_.plan.on_hang == launcher::OnHang::Stop || says(" coordinates now");
+  // A hang may be found in the same round, and would spend a restart.
+  const bool a_hang_may_end_it = scene_.plan.on_hang == launcher::OnHang::Stop || says(" coordinates now") ||
+                                 restarts_in_window() >= job.max_restarts;
   const bool a_hang_ends_it = a_hang_may_end_it && newest_hang_ >= stop.round;
   const bool is_end = says("nobody took its place") || says("not restarted") || a_hang_ends_it;
   if (!is_change || is_end) return;
@@ -632,6 +633,11 @@ void Invariants::on_answered() {
   coverage_.reached(Branch::RecordIsOfLivingJob);
   for (auto& [process, when] : heard_) when = scene_.now;  // what the others had said lay unread
   for (const int process : restored_) broke_[process] = scene_.now;
+}
+
+void Invariants::on_store_lost(int clients) const {
+  const bool goes_on = scene_.coordinator->core.phase() == rendezvous::CoordinatorCore::Phase::Running;
+  promise(Promise::StoreIsMissed, goes_on == (clients == 0), std::to_string(clients) + " connections");
 }
 
 void Invariants::on_stepped() {

@@ -259,7 +259,12 @@ void Invariants::on_leave(const Process& process, const launcher::Leave& leave) 
   if (heard_the_end_.count(process.index) == 0) return;                             // it left for reasons of its own
   for (const int index : known_) {
     const Process& other = scene_.process(index);
-    if (index == process.index || !other.alive || !other.up || found(reported_, index) != other.link) continue;
+    if (index == process.index) continue;
+    // With etcd the record says it to a node that comes later.
+    const bool is_awaited = restored_.contains(index) && !scene_.plan.has_etcd &&
+                            scene_.now < broke_[index] + rendezvous::acts_within(scene_.plan.lost_after);
+    promise(Promise::OwnAgentLast, !is_awaited, other.config.host + " may come back");
+    if (!other.alive || !other.up || found(reported_, index) != other.link) continue;
     if (perhaps_lost_.count(index) != 0 || other.user_stopped) continue;  // it may be lost, or was released
     // It has heard the end meanwhile: what goes to the own agent may wait for etcd.
     const auto told = found(sent_off_, index);

@@ -28,6 +28,7 @@ enum class Promise {
   NoBusyLoop, FewMessages, CoresThrowNothing, HonestAreBelieved,
   OwnSuccessIsTrue, StateIsBounded, ToldIsKept,
   OneHolderTells, OneForAnEpoch, NewestEpochOnly, GoneIsGone,
+  StoreIsMissed,
   Count
 };
 
@@ -102,6 +103,7 @@ inline constexpr std::array<const char*, static_cast<std::size_t>(Promise::Count
   "An epoch's directives come from one coordinator.",
   "An agent that has obeyed a coordinator never obeys an older one, and is not kept alive by it.",
   "A node that was no part of a job goes on with its record only when a node of that job has answered.",
+  "A store that is lost ends its round if a worker had a connection to it, and only then.",
 };
 // clang-format on
 
@@ -137,6 +139,8 @@ class Invariants {
   void on_recovery(const std::optional<rendezvous::JobRecord>& record);
   // A coordinator that did not know whether a node of its record's job lives goes on with that job from now on.
   void on_answered();
+  // It has heard that the store of a running round is lost.
+  void on_store_lost(int clients) const;
   // A coordinator tells somebody something, or opens a store.
   void on_told_by(const Coordinator& coordinator) const;
   // Whether any agent was told to run a round, or how the job has ended.
