@@ -161,8 +161,9 @@ TEST_CASE("coordinator: a crash is the cause even if the abort of its peer is re
   CHECK(cause_of({died("b", SIGABRT), died("c", SIGABRT)})->host == "b");
 }
 
-TEST_CASE("coordinator: the end of a round is told with as many failures as it had nodes for, however few are left",
-          "[rendezvous][unit]") {
+TEST_CASE(
+    "coordinator: however few nodes are left, the end of a round names no more failures than all of them may hear",
+    "[rendezvous][unit]") {
   constexpr int kNodes = 100, kWorkers = 4;
   SmallJob job(0, "10.0.0.2");
   job.shape.min_nodes = job.shape.max_nodes = kNodes;

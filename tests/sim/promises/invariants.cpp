@@ -261,7 +261,7 @@ void Invariants::on_leave(const Process& process, const launcher::Leave& leave) 
     const Process& other = scene_.process(index);
     if (index == process.index) continue;
     // With etcd the record says it to a node that comes later.
-    const bool is_awaited = restored_.contains(index) && !scene_.plan.has_etcd &&
+    const bool is_awaited = restored_.contains(index) && !scene_.plan.has_etcd && !own_was_told_before_ &&
                             scene_.now < broke_[index] + rendezvous::acts_within(scene_.plan.lost_after);
     promise(Promise::OwnAgentLast, !is_awaited, other.config.host + " may come back");
     if (!other.alive || !other.up || found(reported_, index) != other.link) continue;

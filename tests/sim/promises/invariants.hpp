@@ -254,6 +254,7 @@ class Invariants {
   std::map<int, rendezvous::Directive> heard_the_end_;  // how the job ended, for each process that knows it
   bool addresses_differ_ = false;                       // the user was warned of it
   bool own_was_told_ = false;                           // the coordinator's own agent was told to leave
+  bool own_was_told_before_ = false;                    // and by an earlier life of the coordinator
   std::optional<rendezvous::Directive> the_end_;        // how the job ended, as all nodes hear it
   int succeeded_ = 0;                                   // the newest round whose success was checked
   int newest_hang_ = 0;                // the newest round that a node has ended because its workers hung
