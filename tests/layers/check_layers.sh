@@ -53,7 +53,7 @@ only rendezvous coordinator  base net store membership link journal
 
 only launcher text
 only launcher placement
-only launcher platform
+only launcher platform       text
 only launcher config         text placement
 only launcher process
 only launcher guardian       process

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "apps/ddprun/options/usage_error.hpp"
+#include "launcher/text/lower_case.hpp"
 #include "rendezvous/base/check.hpp"
 
 namespace ddp::apps {
@@ -24,7 +25,7 @@ std::string pet(const std::string& name) {
 }  // namespace
 
 std::optional<bool> flag_value(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
+  text = launcher::lower_case(text);
   for (const char* yes : {"true", "yes", "on"}) {
     if (text == yes) return true;
   }
