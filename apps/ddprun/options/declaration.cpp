@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <chrono>
 #include <cstdlib>
 #include <set>
 #include <utility>
@@ -34,6 +35,12 @@ std::optional<bool> flag_value(std::string text) {
   }
   const auto number = rendezvous::parse_number<int>(text);
   return number ? std::optional(*number != 0) : std::nullopt;
+}
+
+std::optional<double> seconds_from(const std::string& text) {
+  if (const auto number = rendezvous::parse_number<double>(text)) return number;
+  const auto time = rendezvous::parse_duration(text);
+  return time ? std::optional(std::chrono::duration<double>(*time).count()) : std::nullopt;
 }
 
 Declaration::Declared& Declaration::Declared::check(Check check) {
