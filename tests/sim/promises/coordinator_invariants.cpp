@@ -602,7 +602,9 @@ void Invariants::on_recovery(const std::optional<rendezvous::JobRecord>& left) {
   restored_ = known_;
   for (const int process : known_) {
     heard_[process] = broke_[process] = scene_.now;
-    lost_at_.erase(process);  // that was not recorded
+    const auto lost_in = found(lost_in_, process);
+    const bool came_back = lost_in && *lost_in < record.round;  // and has a seat of a later round
+    if (!came_back) lost_at_.erase(process);                    // the loss was not recorded
     lost_noticed_.erase(process);
     states_[process].phase = rendezvous::WorkersPhase::Running;
   }
