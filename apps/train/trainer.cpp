@@ -165,6 +165,7 @@ bool Trainer::begin() {
   report_.speak(world_.rank() == 0);
   const bool goes_on = learned_.progress > 0;
   const bool is_found = learned_.kept.found();
+  if (!goes_on && !is_found) gpt_.initialise(options_.seed);  // not before: this takes a while, and others would wait
   const Position first = start(goes_on || is_found);
   if (!goes_on && !is_found) position_ = first;
   return goes_on;
@@ -355,7 +356,6 @@ void train(const Options& options) {
   ddp::Session session = ddp::init_process_group();
   Learned learned(options, corpus);
   if (options.keep) keep(learned, session);
-  if (!learned.kept.found()) learned.gpt.initialise(options.seed);
   // Once, unless processes stay when others fail.
   ddp::run(session, learned.state(), [&] { Trainer(options, corpus, session, learned).run(); });
 }

@@ -122,6 +122,10 @@ job() {
     [ $? -eq 7 ] || complain "${prefix:-without a prefix}: not code 7: $said"
     grep -q 'rank 1' <<<"$said" || complain "${prefix:-without a prefix}: rank 1 is not named: $said"
   done
+  # A shell stands in for ssh. The hosts get the program by its build id.
+  said=$(HOME=$work "$build/bin/ddprun" --hosts a,b --launch-agent "sh -c 'eval \"\$2\"' sh" "$worker" say=here 2>&1) ||
+    complain "code $? with --hosts: $said"
+  [ "$(grep -c here <<<"$said")" -eq 2 ] || complain "two hosts said: $said"
 }
 
 backend() {
