@@ -11,7 +11,7 @@ namespace ddp::launcher {
 
 // Returns whether the pids in the log are those that this process sees: not in a container with pids of its own.
 bool kernel_log_has_our_pids();
-// Returns the time at which a round begins, to be compared with that of records.
+// Returns the present time on the clock of the records.
 std::int64_t kernel_log_now();
 // Returns whether this record has a time, and is not from before `since`.
 bool is_record_since(std::string_view record, std::int64_t since);

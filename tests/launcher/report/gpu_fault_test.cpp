@@ -13,7 +13,7 @@ TEST_CASE("gpu fault: an Xid about memory is found by the whole pid that it hit"
         "process");
   CHECK(gpu_memory_fault_in(record, 424, 0).empty());
   CHECK(gpu_memory_fault_in(record, 42422, 0).empty());
-  CHECK(gpu_memory_fault_in(record, 4242, 9'000'000).empty());  // of a process before it
+  CHECK(gpu_memory_fault_in(record, 4242, 9'000'000).empty());  // an earlier process had this pid
   const struct {
     const char* rest;
     const char* says;
