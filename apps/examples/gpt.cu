@@ -228,7 +228,7 @@ template <typename T>
 struct Tensor {
   std::string name;
   std::vector<std::int64_t> shape;
-  float deviation = 0;  // of the normal distribution that the first values are drawn from; 0: all are `constant`
+  float deviation = 0;  // normal distribution of the first values; 0: all are `constant`
   float constant = 0;
   T* value = nullptr;
   T* gradient = nullptr;
@@ -250,7 +250,7 @@ struct Gpt {
 
   struct Norm {
     std::size_t gain, bias;
-    float *mean, *scale;  // of each row
+    float *mean, *scale;  // one number for each row
   };
   struct Linear {
     std::size_t weight, bias;
@@ -343,7 +343,7 @@ struct Gpt {
   Shape s;
   int batch;
   std::vector<Tensor<T>> tensors;
-  float* loss = nullptr;  // of the last forward
+  float* loss = nullptr;  // what the last forward() found
 
   // The rest would be private, but nvcc's lambdas cannot be in private functions.
   void forward(Block& b, T* out) {
@@ -422,7 +422,7 @@ struct Gpt {
       if (row.thread == 0) means[i] = mean, scales[i] = scale;
     });
   }
-  // Adds the gradient of x to dx, which has that of the branch beside.
+  // Adds the gradient of x to dx, where the gradient of the other branch is.
   void backward(const Norm& n, const T* x, const T* dy, const Ready& ready) {
     const T* gain = value(n.gain);
     T *dgain = gradient(n.gain), *dbias = gradient(n.bias), *to = dx;
@@ -587,7 +587,7 @@ struct Gpt {
                 T* to, int ldc, float beta = 0) {
     machine.gemm(flip_b, flip_a, n, int(m), int(k), b, ldb, 0, a, lda, 0, beta, to, ldc, 0, 1);
   }
-  // The same for each head, whose matrices are at these distances.
+  // Multiplies for each head, whose matrices are at these distances.
   void heads(bool flip_a, bool flip_b, int m, int n, int k, const T* a, int lda, int next_a, const T* b, int ldb,
              int next_b, T* to, int ldc, int next_c) {
     machine.gemm(flip_b, flip_a, n, m, k, b, ldb, next_b, a, lda, next_a, 0, to, ldc, next_c, s.heads);
@@ -713,7 +713,7 @@ void train(const Options& o, const ddp::Session& session, const Machine& machine
   gpt.initialise(static_cast<std::uint64_t>(o.whole("--seed")));
   const std::vector<ddp::Parameter> parameters = parameters_of(gpt);
   ddp::DistributedDataParallel model(world, parameters);
-  MasterWeights master(parameters);  // of float32; those of a float model are the model's own
+  MasterWeights master(parameters);  // float32 copies; a float model has none
   ddp::ZeroRedundancyOptimizer<> optimizer(world, groups_of(master.parameters(), o.number("--weight-decay")));
   GradientNorm norm(master.parameters());
 

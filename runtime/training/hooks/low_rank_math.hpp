@@ -21,8 +21,8 @@ T random_of(std::uint64_t state) {
   return static_cast<T>(bits) * static_cast<T>(0x1p-23);
 }
 
-// Of a column, what is no longer than this part of it after all others are taken away is rounding error. An epsilon is
-// the distance from 1 to the next number of the type.
+// What is left of a column after all others are taken away is rounding error if it is no longer than this part of the
+// column. An epsilon is the distance from 1 to the next number of the type.
 constexpr double kNegligibleEpsilons = 4;
 
 }  // namespace ddp::runtime

@@ -162,7 +162,7 @@ struct LowRankMatrix {
   std::uint64_t q;
   std::uint64_t error;
   std::uint64_t random[2];  // the state of the generator, in turns
-  double length_before;     // of the column in question, before others are taken away from it
+  double length_before;     // the column's length before others are taken away from it
   std::int64_t overflow;    // 1: Q has an element that is not finite; until Q is measured again
 };
 

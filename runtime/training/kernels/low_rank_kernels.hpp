@@ -174,7 +174,7 @@ inline void low_rank_subtract(const LowRank& a, const Place& at) {
     if (a.column >= matrix->columns) return;
     const ThinMatrix<T> thin(a, at.block);
     T* x = thin.column(a.column);
-    // The first time, its length is still that of before.
+    // The first time nothing has been taken away yet.
     if (at.thread == 0 && a.turn == 0) matrix->length_before = std::sqrt(sum_of(lanes_of(a, at.block, a.column)));
     DDP_ROLLED
     for (std::uint64_t k = 0; k < a.column; ++k) {
