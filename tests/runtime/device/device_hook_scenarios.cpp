@@ -216,10 +216,9 @@ void compare_powersgd(Setting& s, std::size_t columns, double bound) {
 
 void compute_powersgd() {
   Setting s("cpu:ddp,cuda:nccl");
-  for (const std::size_t columns : {1U, 3U}) {
-    compare_powersgd<float>(s, columns, 2e-4);
-    compare_powersgd<double>(s, columns, 1e-11);
-  }
+  compare_powersgd<float>(s, 1, 2e-4);
+  compare_powersgd<float>(s, 3, 2e-4);
+  compare_powersgd<double>(s, 3, 1e-11);
 }
 
 }  // namespace
