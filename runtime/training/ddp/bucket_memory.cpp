@@ -10,6 +10,7 @@
 #include "collectives/backend_error.hpp"
 #include "collectives/gpu/nccl_api.hpp"
 #include "rendezvous/base/error.hpp"
+#include "rendezvous/worker_contract.hpp"
 #include "runtime/base/environment.hpp"
 
 namespace ddp::runtime {
@@ -19,6 +20,7 @@ using collectives::NcclGroup;
 using collectives::NcclMemory;
 using rendezvous::Error;
 using rendezvous::ErrorCode;
+using rendezvous::contract::kNcclRegister;
 using Registration = NcclGroup::Registration;
 using Pieces = std::vector<std::unique_ptr<NcclMemory>>;  // null for a size of 0
 
@@ -64,7 +66,7 @@ void register_all(Pieces& pieces, Registration wanted, ProcessGroup& group) {
     if (piece->register_with_group(wanted, call) == DDP_BACKEND_OK) continue;
     const std::string why = std::string("registering a bucket with NCCL: ") + error.text;
     group.abort(why);
-    throw Error(ErrorCode::System, group.name() + ": " + why + " (" + kRegisterBuckets + "=0 does without)");
+    throw Error(ErrorCode::System, group.name() + ": " + why + " (" + kNcclRegister + "=0 does without)");
   }
 }
 
@@ -93,9 +95,9 @@ Pieces registered_pieces(const TensorPlace& place, const std::vector<std::size_t
 }  // namespace
 
 bool wants_registered_buckets() {
-  const std::string value = process_environment(kRegisterBuckets).value_or("0");
+  const std::string value = process_environment(kNcclRegister).value_or("0");
   if (value == "0" || value == "1") return value == "1";
-  throw Error(ErrorCode::InvalidArgument, std::string(kRegisterBuckets) + " is \"" + value + "\": expected 0 or 1");
+  throw Error(ErrorCode::InvalidArgument, std::string(kNcclRegister) + " is \"" + value + "\": expected 0 or 1");
 }
 
 std::vector<TensorMemory> make_bucket_memory(const TensorPlace& place, const std::vector<std::size_t>& sizes,

@@ -12,8 +12,6 @@
 
 namespace ddp::runtime {
 
-constexpr char kRegisterBuckets[] = "DDP_NCCL_REGISTER";
-
 // Returns whether this process asks for such memory. Throws rendezvous::Error{InvalidArgument} for a value that is
 // neither 0 nor 1.
 bool wants_registered_buckets();
