@@ -14,7 +14,6 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -26,6 +25,7 @@
 #include "apps/ddp_bench/contenders/libddp_contender.hpp"
 #include "apps/ddp_bench/contenders/memory_contender.hpp"
 #include "apps/ddp_bench/contenders/nccl_contender.hpp"
+#include "apps/ddp_bench/print.hpp"
 #include "apps/ddp_bench/steps/command.hpp"
 #include "apps/ddp_bench/store/key_map_cost.hpp"
 #include "apps/ddp_bench/store/rendezvous_load.hpp"
@@ -36,6 +36,7 @@
 namespace {
 
 using ddp::bench::Measured;
+using ddp::bench::print;
 using ddp::bench::Target;
 
 struct StoreOptions {
@@ -75,20 +76,19 @@ const std::map<std::string, Scenario>& scenarios() {
   return all;
 }
 
-void print(const Measured& m) {
+void print_measured(const Measured& m) {
   const nlohmann::ordered_json line = {
       {"scenario", m.scenario},   {"operations", m.operations},         {"seconds", m.seconds},
       {"server_us", m.server_us}, {"server_user_us", m.server_user_us}, {"median_us", m.median_us},
       {"p99_us", m.p99_us},       {"resident_bytes", m.resident_bytes},
   };
-  std::printf("%s\n", line.dump().c_str());
-  std::fflush(stdout);
+  print(line);
 }
 
 void bench_store(const StoreOptions& options) {
   ddp::rendezvous::raise_file_limit();
   for (const std::string& name : options.scenarios) {
-    for (const Measured& measured : scenarios().at(name)(options)) print(measured);
+    for (const Measured& measured : scenarios().at(name)(options)) print_measured(measured);
   }
 }
 
@@ -99,15 +99,14 @@ struct KeyMapOptions {
 
 void bench_key_map(const KeyMapOptions& options) {
   for (const ddp::bench::KeyMapCost& cost : ddp::bench::key_map_costs(options.keys, options.runs)) {
-    const nlohmann::ordered_json line = {
+    print({
         {"map", cost.map},
         {"keys", options.keys},
         {"worst_insert_ms", cost.worst_insert_ms},
         {"inserts_ms", cost.inserts_ms},
         {"finds_ms", cost.finds_ms},
         {"bytes_per_key", cost.bytes_per_key},
-    };
-    std::printf("%s\n", line.dump().c_str());
+    });
   }
 }
 
@@ -121,7 +120,7 @@ void bench_rendezvous(const RendezvousOptions& options) {
   ddp::rendezvous::raise_file_limit();
   const ddp::bench::RendezvousPlan plan{options.ddprun, options.nodes, options.beat};
   ddp::bench::rendezvous(plan, [](const ddp::bench::RendezvousStep& step) {
-    const nlohmann::ordered_json line = {
+    print({
         {"step", step.step},
         {"nodes", step.nodes},
         {"messages", step.messages},
@@ -129,9 +128,7 @@ void bench_rendezvous(const RendezvousOptions& options) {
         {"coordinator_cpu_s", step.coordinator_cpu},
         {"median_ms", step.median_ms},
         {"resident_mb", step.resident_mb},
-    };
-    std::printf("%s\n", line.dump().c_str());
-    std::fflush(stdout);
+    });
   });
 }
 
@@ -185,7 +182,7 @@ void print_gpus() {
   } catch (const std::exception& error) {
     line["why"] = error.what();
   }
-  std::printf("%s\n", line.dump().c_str());
+  print(line);
 }
 
 void bench_nccl(const NcclOptions& options) {
@@ -203,9 +200,8 @@ void bench_nccl(const NcclOptions& options) {
 void bench_layer(int calls) {
   const ddp::Session session = ddp::init_process_group({.backend = "null"});
   for (const ddp::bench::LayerCost& cost : ddp::bench::layer_costs(session.world(), calls)) {
-    const nlohmann::ordered_json line = {
-        {"collective", name_of(cost.collective)}, {"calling", cost.calling}, {"median_ns", cost.median_ns}};
-    if (session.rank() == 0) std::printf("%s\n", line.dump().c_str());
+    if (session.rank() != 0) continue;
+    print({{"collective", name_of(cost.collective)}, {"calling", cost.calling}, {"median_ns", cost.median_ns}});
   }
 }
 

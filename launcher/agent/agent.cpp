@@ -36,6 +36,7 @@
 #include "rendezvous/base/error.hpp"
 #include "rendezvous/base/random_id.hpp"
 #include "rendezvous/base/text.hpp"
+#include "rendezvous/coordinator/roster.hpp"
 #include "rendezvous/net/asio.hpp"
 #include "rendezvous/net/boot_timer.hpp"
 #include "rendezvous/net/core_driver.hpp"
@@ -47,6 +48,7 @@ namespace asio = rendezvous::asio;
 
 namespace {
 
+constexpr std::chrono::milliseconds kClaimedWithin{5000};    // by another node, and known here, once nodes may claim
 constexpr std::chrono::milliseconds kUpdateWithin{1000};     // time for an update of kept memory before a stop signal
 constexpr std::chrono::milliseconds kBetweenUpdateLooks{1};  // meanwhile
 
@@ -68,6 +70,8 @@ AgentConfig core_config(const LaunchConfig& config, const std::string& incarnati
           .is_beside_coordinator = coordination.is_beside(),
           .endpoint_host = config.master_addr,
           .join_timeout = is_first ? timeouts.join : std::min(timeouts.join, timeouts.lost),
+          .named_timeout =
+              config.etcd ? rendezvous::acts_within(timeouts.lost) + kClaimedWithin : std::chrono::milliseconds(0),
           .shutdown_timeout = config.shutdown_timeout,
           .takes_stacks = config.stacks_within.count() > 0,
           .keeps_memory = config.keep_memory != KeepMemory::No,
@@ -326,6 +330,7 @@ class Agent {
   // Another node coordinates. The client ends its link without a word.
   void link_anew(const std::string& why) {
     if (exit_code_) return;
+    driver_.handle(CoordinatorNamed{});
     link_->stop();
     if (is_linked_) unlinked(why);
     if (!exit_code_) connect();

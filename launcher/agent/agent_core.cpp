@@ -169,16 +169,26 @@ void AgentCore::watch_lease() {
                (cut_ ? why_not_linked_ : "no word for " + in_seconds(now_ - answered_)) + ")");
 }
 
+// Returns when a node that has found no coordinator gives up.
+TimePoint AgentCore::joins_until() const {
+  const TimePoint asked_for = *started_ + config_.join_timeout;
+  return named_ ? std::max(asked_for, *named_ + config_.named_timeout) : asked_for;
+}
+
 void AgentCore::watch_link() {
   if (!joined()) {
-    if (now_ >= *started_ + config_.join_timeout) {
-      return end(kStartAgain, "no coordinator at " + config_.coordinator + " within " +
-                                  in_seconds(config_.join_timeout) + " (--rdzv-conf join_timeout): " + why_not_linked_);
+    const auto joins_within = joins_until() - *started_;
+    if (now_ >= joins_until()) {
+      const std::string which = joins_within > config_.join_timeout
+                                    ? ", longer than --rdzv-conf join_timeout, since etcd names a node: "
+                                    : " (--rdzv-conf join_timeout): ";
+      return end(kStartAgain, "no coordinator at " + config_.coordinator + " within " + in_seconds(joins_within) +
+                                  which + why_not_linked_);
     }
     if (!linked_ && now_ >= *next_waiting_line_) {
       next_waiting_line_ = now_ + kBetweenWaitingLines;
       act(LogLine{"waiting for the coordinator at " + config_.coordinator + ": " + why_not_linked_ + "; " +
-                  in_seconds(now_ - *started_) + " of " + in_seconds(config_.join_timeout)});
+                  in_seconds(now_ - *started_) + " of " + in_seconds(joins_within)});
     }
     return;
   }
@@ -217,7 +227,7 @@ std::optional<TimePoint> AgentCore::wake_at() const {
   if (is_coordinators() && deadman_) consider(last_step_ + lost_after_ / kBeatsPerLife);
   if (phase_ == Phase::Left || !started_ || is_coordinators()) return soonest;
   if (!joined()) {
-    consider(*started_ + config_.join_timeout);
+    consider(joins_until());
     if (!linked_) consider(next_waiting_line_);
   } else if (lost_after_.count() > 0) {
     if (!exit_) consider(heard_ + lost_after_);

@@ -76,8 +76,11 @@ struct AgentConfig {
   std::string coordinator = {};  // its endpoint, for messages: `10.0.0.1:29500`; empty: it is in this process
   // The coordinator is in a process beside this agent, and ends with it.
   bool is_beside_coordinator = false;
-  std::string endpoint_host = {};                                         // as in AgentState
-  std::chrono::milliseconds join_timeout = std::chrono::seconds(600);     // until the coordinator is found
+  std::string endpoint_host = {};                                      // as in AgentState
+  std::chrono::milliseconds join_timeout = std::chrono::seconds(600);  // until the coordinator is found
+  // With etcd it takes at least this time from when etcd names a node. That node may be of a job that was killed, and
+  // is named until its lease ends; or it waits itself, to see whether a node of that job lives.
+  std::chrono::milliseconds named_timeout{0};
   std::chrono::milliseconds shutdown_timeout = std::chrono::seconds(30);  // from the stop signal to SIGKILL
   bool takes_stacks = false;                                              // before workers are stopped
   bool keeps_memory = false;                                              // --keep-memory
@@ -115,6 +118,7 @@ struct LinkFailed {  // an attempt to connect failed; the driver goes on trying
 struct LinkRefused {  // the coordinator refuses this node for good
   std::string why;
 };
+struct CoordinatorNamed {};  // etcd names a node that coordinates, and named none or another one before
 struct BeatArrived {};
 struct DirectiveArrived {
   rendezvous::Directive directive;
@@ -200,7 +204,7 @@ using AgentEvent =
     std::variant<LinkUp, LinkDown, LinkFailed, LinkRefused, BeatArrived, DirectiveArrived, WorkersStarted, SpawnFailed,
                  NeverStarted, WorkerDying, WorkerExited, SuccessorStarted, SuccessorNeverStarted, SuccessorArrived,
                  SuccessorsAwaited, SuccessorsForgone, WorkerStays, WorkerQuiet, AllGone, StopSignal, Suspend, Resume,
-                 GuardianGone, HeadGone, Tick, HangFound, WordsRead>;
+                 GuardianGone, HeadGone, Tick, HangFound, WordsRead, CoordinatorNamed>;
 
 // ---- actions ----
 struct StartWorkers {
@@ -284,6 +288,7 @@ class AgentCore {
   void on(const LinkDown& event);
   void on(const LinkFailed& event);
   void on(const LinkRefused& event);
+  void on(const CoordinatorNamed&) { named_ = now_; }
   void on(const BeatArrived& event);
   void on(const DirectiveArrived& event);
   void on(const WorkersStarted& event);
@@ -353,6 +358,7 @@ class AgentCore {
   void set_deadman();
   void watch_lease();
   void watch_link();
+  TimePoint joins_until() const;
   bool joined() const { return !state_.epoch.empty(); }
   bool is_coordinators() const { return config_.coordinator.empty(); }
   // Whether the job ends with this agent, since the coordinator does: then that one has to inform the others first.
@@ -421,6 +427,7 @@ class AgentCore {
   bool linked_ = false;
   std::string why_not_linked_ = "no answer yet";
   std::optional<TimePoint> started_;  // when the first step was taken
+  std::optional<TimePoint> named_;    // when etcd named the node that coordinates
   TimePoint heard_;                   // when the coordinator's newest message arrived
   std::optional<TimePoint> asked_;    // when the unanswered message (a new link's report, or a heartbeat) was sent
   TimePoint answered_;                // when the newest message that was answered was sent

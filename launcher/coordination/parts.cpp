@@ -93,6 +93,23 @@ rendezvous::JobRecord given_up(const std::string& epoch, const std::string& why)
   return record;
 }
 
+rendezvous::CoordinatorConfig coordinator_config(const LaunchConfig& launch, const std::string& node,
+                                                 const std::string& epoch, bool gives_up) {
+  rendezvous::CoordinatorConfig config = {.job = launch.job,
+                                          .epoch = epoch,
+                                          .node = node,
+                                          .host = rendezvous::host_name(),
+                                          .own_is_here = false,
+                                          .keeps_record = !gives_up,
+                                          .join_timeout = launch.timeouts.join,
+                                          .last_call = launch.timeouts.last_call,
+                                          .lost_after = launch.timeouts.lost,
+                                          .max_unheard_links = rendezvous::most_silent_links(),
+                                          .seat_order = rendezvous::SeatOrder(launch.host_places)};
+  if (gives_up) config.stays_over_for = kGivenUpStaysFor;
+  return config;
+}
+
 }  // namespace
 
 Parts::Pair Parts::make_pair() {
@@ -298,22 +315,10 @@ int Parts::run_coordinator(const Siblings::Life& life) {
     });
     use_etcd(*candidate, options);
   }
-  rendezvous::CoordinatorConfig config = {.job = config_.job,
-                                          .epoch = plan.epoch,
-                                          .node = id_,
-                                          .host = rendezvous::host_name(),
-                                          .own_is_here = false,
-                                          .keeps_record = !gives_up,
-                                          .join_timeout = config_.timeouts.join,
-                                          .last_call = config_.timeouts.last_call,
-                                          .lost_after = config_.timeouts.lost,
-                                          .max_unheard_links = rendezvous::most_silent_links(),
-                                          .seat_order = rendezvous::SeatOrder(config_.host_places)};
-  if (gives_up) config.stays_over_for = kGivenUpStaysFor;
   if (life.number > 1 && !gives_up && !config_.etcd) {
     tell(kWarning + ("the coordinator was started again: " + life.why_before));
   }
-  rendezvous::Coordinator coordinator(config, std::move(options));
+  rendezvous::Coordinator coordinator(coordinator_config(config_, id_, plan.epoch, gives_up), std::move(options));
   serving = &coordinator;
   asio::io_context io{1};
   const rendezvous::MessageChannel own(io, own_.right.get(), [&](rendezvous::DescriptorMessage message) {

@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <cstring>
 #include <utility>
 
@@ -22,14 +21,13 @@ using rendezvous::Descriptor;
 
 namespace {
 
-constexpr std::size_t kMostVisitors = 256;      // that have asked nothing yet
-constexpr std::chrono::seconds kTryAgainIn(1);  // where no descriptor was left for a visitor
+constexpr std::size_t kMostVisitors = 256;  // that have asked nothing yet
 
 [[noreturn]] void socket_failed(const std::string& path, const std::string& what) {
   throw rendezvous::Error(rendezvous::ErrorCode::System, path + ": " + what);
 }
 
-int listen_at(const std::string& path) {
+Descriptor listen_at(const std::string& path) {
   Descriptor socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   sockaddr_un address = {};
   address.sun_family = AF_UNIX;
@@ -39,7 +37,7 @@ int listen_at(const std::string& path) {
       listen(socket.get(), SOMAXCONN) != 0) {
     socket_failed(path, std::string("cannot listen: ") + strerror(errno));
   }
-  return socket.release();
+  return socket;
 }
 
 bool is_welcome(int visitor) {
@@ -70,47 +68,30 @@ std::string make_agent_socket_folder() {
 }
 
 AgentSocket::AgentSocket(asio::io_context& io, std::string path, Handle handle)
-    : io_(io), path_(std::move(path)), handle_(std::move(handle)), listener_(io, listen_at(path_)), pause_(io) {
-  wait_for_visitor();
-}
+    : io_(io),
+      path_(std::move(path)),
+      handle_(std::move(handle)),
+      entrance_(io, listen_at(path_), [this](Descriptor accepted) { welcome(std::move(accepted)); }) {}
 
 AgentSocket::~AgentSocket() { unlink(path_.c_str()); }
 
 void AgentSocket::stop() {
   visitors_.clear();
-  listener_.close();
-  pause_.cancel();
+  entrance_.close();
 }
 
-void AgentSocket::wait_for_visitor() {
-  listener_.async_wait(asio::posix::stream_descriptor::wait_read, [this](const auto& error) {
-    if (!error) let_in();
-  });
-}
-
-void AgentSocket::let_in() {
-  while (true) {
-    Descriptor accepted(accept4(listener_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (!accepted && (errno == EINTR || errno == ECONNABORTED)) continue;
-    if (!accepted && errno != EAGAIN) {
-      pause_.expires_after(kTryAgainIn);
-      return pause_.async_wait([this](const auto& error) {
-        if (!error) let_in();
-      });
-    }
-    if (!accepted) return wait_for_visitor();
-    if (!is_welcome(accepted.get())) continue;
-    if (visitors_.size() == kMostVisitors) visitors_.pop_front();
-    const auto visitor = std::make_shared<asio::posix::stream_descriptor>(io_, accepted.release());
-    visitors_.push_back(visitor);
-    visitor->async_wait(asio::posix::stream_descriptor::wait_read,
-                        [this, weak = std::weak_ptr(visitor)](const auto& error) {
-                          const Visitor asking = weak.lock();
-                          if (error || !asking) return;
-                          answer(asking->native_handle());
-                          visitors_.remove(asking);
-                        });
-  }
+void AgentSocket::welcome(Descriptor accepted) {
+  if (!is_welcome(accepted.get())) return;
+  if (visitors_.size() == kMostVisitors) visitors_.pop_front();
+  const auto visitor = std::make_shared<asio::posix::stream_descriptor>(io_, accepted.release());
+  visitors_.push_back(visitor);
+  visitor->async_wait(asio::posix::stream_descriptor::wait_read,
+                      [this, weak = std::weak_ptr(visitor)](const auto& error) {
+                        const Visitor asking = weak.lock();
+                        if (error || !asking) return;
+                        answer(asking->native_handle());
+                        visitors_.remove(asking);
+                      });
 }
 
 void AgentSocket::answer(int visitor) const {

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "launcher/local/entrance.hpp"
 #include "rendezvous/base/descriptor.hpp"
 #include "rendezvous/base/descriptor_message.hpp"
 #include "rendezvous/net/asio.hpp"
@@ -47,16 +48,14 @@ class AgentSocket {
  private:
   using Visitor = std::shared_ptr<rendezvous::asio::posix::stream_descriptor>;
 
-  void wait_for_visitor();
-  void let_in();
+  void welcome(rendezvous::Descriptor accepted);
   void answer(int visitor) const;
 
   rendezvous::asio::io_context& io_;
   const std::string path_;
   const Handle handle_;
-  rendezvous::asio::posix::stream_descriptor listener_;
-  rendezvous::asio::steady_timer pause_;  // after a visitor that could not be let in
-  std::list<Visitor> visitors_;           // connections without a request yet, the oldest first
+  Entrance entrance_;
+  std::list<Visitor> visitors_;  // connections without a request yet, the oldest first
 };
 
 }  // namespace ddp::launcher

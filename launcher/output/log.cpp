@@ -6,9 +6,7 @@
 #include <spdlog/sinks/base_sink.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <atomic>
-#include <cctype>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -18,6 +16,7 @@
 
 #include "launcher/output/output.hpp"
 #include "launcher/text/json_text.hpp"
+#include "launcher/text/lower_case.hpp"
 #include "rendezvous/base/error.hpp"
 
 namespace ddp::launcher {
@@ -85,8 +84,7 @@ class OutputSink : public spdlog::sinks::base_sink<std::mutex> {
 }  // namespace
 
 LogLevel log_level_from(const std::string& name) {
-  std::string lower = name;
-  std::transform(lower.begin(), lower.end(), lower.begin(), [](unsigned char c) { return std::tolower(c); });
+  const std::string lower = lower_case(name);
   if (lower == "debug" || lower == "trace") return LogLevel::Debug;
   if (lower == "info") return LogLevel::Info;
   if (lower == "warning" || lower == "warn") return LogLevel::Warning;

@@ -2,18 +2,12 @@
 #include "launcher/page/page_access.hpp"
 
 #include <algorithm>
-#include <cctype>
 
+#include "launcher/text/lower_case.hpp"
 #include "rendezvous/net/numeric_address.hpp"
 
 namespace ddp::launcher {
 namespace {
-
-std::string lower(std::string_view text) {
-  std::string small(text);
-  std::transform(small.begin(), small.end(), small.begin(), [](unsigned char c) { return std::tolower(c); });
-  return small;
-}
 
 // Returns the host of a Host header without its port: `[::1]:80` is `::1`.
 std::string host_in(std::string_view header) {
@@ -21,13 +15,13 @@ std::string host_in(std::string_view header) {
     const auto end = header.find(']');
     return std::string(header.substr(1, end == std::string_view::npos ? end : end - 1));
   }
-  return lower(header.substr(0, header.find(':')));
+  return lower_case(header.substr(0, header.find(':')));
 }
 
 bool names_this_machine(std::string_view header, const std::string& own_name) {
   std::string host = host_in(header);
   if (host.ends_with('.')) host.pop_back();
-  const std::string own = lower(own_name);
+  const std::string own = lower_case(own_name);
   return host == "localhost" || (!own.empty() && (host == own || host == own.substr(0, own.find('.')))) ||
          !rendezvous::numeric_address(host).empty();
 }
@@ -53,7 +47,7 @@ std::optional<std::string> from_base64(std::string_view text) {
 // Returns what follows the scheme, such as "Bearer"; nothing if it is another scheme.
 std::optional<std::string_view> credentials(std::string_view header, std::string_view scheme) {
   const auto blank = header.find(' ');
-  if (blank == std::string_view::npos || lower(header.substr(0, blank)) != scheme) return std::nullopt;
+  if (blank == std::string_view::npos || lower_case(header.substr(0, blank)) != scheme) return std::nullopt;
   header.remove_prefix(std::min(header.find_first_not_of(' ', blank), header.size()));
   return header;
 }

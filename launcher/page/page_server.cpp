@@ -1,12 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "launcher/page/page_server.hpp"
 
-#include <sys/socket.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <chrono>
 #include <utility>
 #include <variant>
 
@@ -24,7 +19,6 @@ using rendezvous::Descriptor;
 namespace {
 
 constexpr std::size_t kMostSessions = 32;
-constexpr std::chrono::seconds kPauseAfterFailure{1};  // where no descriptor was left for a visitor
 
 HttpSession::Response json_response(const JobSource::Answer& answer) {
   if (answer.error.empty()) return {.content_type = "application/json", .body = answer.json + "\n"};
@@ -40,15 +34,20 @@ HttpSession::Response metrics_response(const JobSource::Answer& answer, const st
   return {.content_type = content_type(format), .body = metrics_text(*state, format)};
 }
 
+// Fills in the port, if any free one will do.
+Descriptor listen_with(PageServer::Settings& settings) {
+  rendezvous::Listeners listeners = rendezvous::listen_on({settings.address}, settings.port);
+  settings.port = listeners.port;
+  return std::move(listeners.sockets.at(0));
+}
+
 }  // namespace
 
 PageServer::PageServer(asio::io_context& io, Settings settings, std::function<Descriptor()> look)
-    : io_(io), settings_(std::move(settings)), source_(io, std::move(look)), listener_(io), pause_(io) {
-  rendezvous::Listeners listeners = rendezvous::listen_on({settings_.address}, settings_.port);
-  settings_.port = listeners.port;
-  listener_.assign(listeners.sockets.at(0).release());
-  wait_for_visitor();
-}
+    : io_(io),
+      settings_(std::move(settings)),
+      source_(io, std::move(look)),
+      entrance_(io, listen_with(settings_), [this](Descriptor connected) { welcome(std::move(connected)); }) {}
 
 PageServer::~PageServer() { stop(); }
 
@@ -57,31 +56,9 @@ std::string PageServer::url() const {
 }
 
 void PageServer::stop() {
-  boost::system::error_code ignored;
-  listener_.close(ignored);
-  pause_.cancel();
+  entrance_.close();
   source_.stop();
   for (const auto& session : std::exchange(sessions_, {})) session->close();
-}
-
-void PageServer::wait_for_visitor() {
-  listener_.async_wait(asio::posix::stream_descriptor::wait_read, [this](const auto& error) {
-    if (!error) let_in();
-  });
-}
-
-void PageServer::let_in() {
-  while (true) {
-    Descriptor accepted(accept4(listener_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (!accepted && (errno == EINTR || errno == ECONNABORTED)) continue;
-    if (!accepted && errno == EAGAIN) return wait_for_visitor();
-    if (!accepted) break;
-    welcome(std::move(accepted));
-  }
-  pause_.expires_after(kPauseAfterFailure);
-  pause_.async_wait([this](const auto& error) {
-    if (!error) let_in();
-  });
 }
 
 void PageServer::welcome(Descriptor connected) {

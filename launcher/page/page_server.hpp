@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "launcher/local/entrance.hpp"
 #include "launcher/page/http_session.hpp"
 #include "launcher/page/job_source.hpp"
 #include "launcher/page/page_access.hpp"
@@ -42,8 +43,6 @@ class PageServer {
   void stop();
 
  private:
-  void wait_for_visitor();
-  void let_in();
   void welcome(rendezvous::Descriptor connected);
   Visitor visitor_at(int connected);
   void answer(Visitor visitor, const HttpSession::Request& request, const HttpSession::Reply& reply);
@@ -53,8 +52,7 @@ class PageServer {
   Settings settings_;
   JobSource source_;
   rendezvous::PeerUsers peer_users_;
-  rendezvous::asio::posix::stream_descriptor listener_;
-  rendezvous::asio::steady_timer pause_;                // after a visitor that could not be let in
+  Entrance entrance_;
   std::list<std::shared_ptr<HttpSession>> sessions_{};  // the oldest first
 };
 

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "launcher/platform/topology_file.hpp"
 
-#include <algorithm>
-#include <cctype>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
@@ -11,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "launcher/text/lower_case.hpp"
 #include "rendezvous/base/error.hpp"
 #include "rendezvous/slurm_lists.hpp"
 
@@ -23,11 +22,6 @@ struct Group {
   int line = 0;
   std::vector<std::string> nodes, switches;
 };
-
-std::string lower(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
-  return text;
-}
 
 [[noreturn]] void refuse(int line, const std::string& why) {
   rendezvous::invalid_argument("line " + std::to_string(line) + ": " + why);
@@ -46,7 +40,7 @@ bool read_line(const std::string& text, Group& group) {
   for (std::string word; words >> word;) {
     const auto equals = word.find('=');
     if (equals == std::string::npos) refuse(group.line, "'" + word + "' is not KEY=VALUE");
-    const std::string key = lower(word.substr(0, equals)), value = word.substr(equals + 1);
+    const std::string key = lower_case(word.substr(0, equals)), value = word.substr(equals + 1);
     if (key == "switchname" || key == "blockname") {
       is_group = true;
       group.name = value;

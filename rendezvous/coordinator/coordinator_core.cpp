@@ -628,7 +628,8 @@ void CoordinatorCore::advance() {
       }
       return;
     case Phase::Stopping:
-      if (roster_.quiet() > 0 && !survivors_stay()) return;   // they are told to end
+      // They are told to end, even if a restart has left its window since then.
+      if (roster_.quiet() > 0 && !stop_.keeps_survivors) return;
       if (roster_.members() == roster_.idle()) after_stop();  // mutant: all_idle
       return;
   }
@@ -797,6 +798,7 @@ void CoordinatorCore::stop_gathering() {
   last_call_until_.reset();
   gather_wake_.reset();
   next_waiting_message_.reset();
+  told_missing_.clear();
 }
 
 void CoordinatorCore::on(const StoreOpened& event) {
@@ -948,7 +950,8 @@ void CoordinatorCore::after_stop() {
     const bool too_late = known.seen > failures_.front().seen + kCauseWindow;
     if (too_late) failures.back().already_exiting = false;
   }
-  exit.failures = worth_telling(failures, roster_.nodes().size());
+  // Nodes of the round that are lost may come back and hear it as well.
+  exit.failures = worth_telling(failures, std::max(roster_.nodes().size(), roster_.seats().size()));
   const bool unkillable = std::any_of(roster_.nodes().begin(), roster_.nodes().end(), [](const auto& entry) {
     return entry.second.seat >= 0 && !entry.second.state.unkillable.empty();
   });
@@ -1210,13 +1213,18 @@ void CoordinatorCore::on(const StoreLost& event) {
 
 void CoordinatorCore::send_waiting_message() {
   next_waiting_message_ = now_ + kBetweenWaitingMessages;
+  const std::string missing = describe_missing();
+  if (missing == told_missing_ && !last_call_until_ && now_ < tell_missing_again_) return;
+  told_missing_ = missing;
+  tell_missing_again_ =
+      now_ + std::clamp<TimePoint::duration>((now_ - gathering_since_) / 2, kBetweenWaitingMessages, kMostBetweenSame);
   const auto waited = std::chrono::duration_cast<std::chrono::seconds>(now_ - gathering_since_);
   const auto limit = std::chrono::duration_cast<milliseconds>(*gather_until_ - gathering_since_);
   const std::string how_long =
       last_call_until_
           ? "last call: starting in " + to_string(std::chrono::ceil<std::chrono::seconds>(*last_call_until_ - now_))
           : std::to_string(waited.count()) + " s of " + to_string(limit);
-  const Directive wait = make(Directive::Kind::Wait, "waiting for nodes: " + describe_missing() + "; " + how_long);
+  const Directive wait = make(Directive::Kind::Wait, "waiting for nodes: " + missing + "; " + how_long);
   for (const auto& [incarnation, node] : roster_.nodes()) {
     const bool was_told_to_stop =
         node.state.phase == WorkersPhase::Running ||

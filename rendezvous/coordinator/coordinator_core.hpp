@@ -69,8 +69,10 @@ struct CoordinatorConfig {
   SeatOrder seat_order = SeatOrder();           // ranks nodes that come together
 };
 
-// Interval between "waiting for nodes" messages.
+// Interval between "waiting for nodes" messages while nodes come. One that says nothing new follows after half the time
+// that was waited so far, and after this at most.
 inline constexpr std::chrono::seconds kBetweenWaitingMessages{5};
+inline constexpr std::chrono::seconds kMostBetweenSame{60};
 // The first one. Most jobs are complete by then.
 inline constexpr std::chrono::seconds kFirstWaitingMessage{2};
 // A loss explains the round's failures if it is noticed no later than this after the first of them: a node that dies
@@ -379,6 +381,8 @@ class CoordinatorCore {
   std::optional<Directive> run_;   // as node rank 0 has it in the round that runs
   std::optional<Directive> exit_;  // how the job ended, once it is over
   std::optional<TimePoint> gather_until_, last_call_until_, gather_wake_, next_silence_check_, next_waiting_message_;
+  std::string told_missing_;      // by the last "waiting for nodes" message; empty if there was none
+  TimePoint tell_missing_again_;  // if nothing changes until then
   std::optional<TimePoint> next_link_check_;
   std::optional<TimePoint> shutdown_until_;
   TimePoint gathering_since_, over_since_;

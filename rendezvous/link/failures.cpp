@@ -52,7 +52,7 @@ std::string describe_with_message(const WorkerFailure& failure) {
   std::string_view line = telling_line(failure.message);
   if (line.empty() && !failure.stderr_tail.empty()) line = failure.stderr_tail.back();
   std::string text = describe(failure);
-  if (line.empty()) return text;
+  if (line.empty() || text.ends_with(line)) return text;  // "... was killed by SIGABRT" has no need of "SIGABRT"
   text.append(": ").append(line.substr(0, whole(line, kLineBytes)));
   return line.size() > kLineBytes ? text + " [...]" : text;
 }

@@ -73,6 +73,7 @@ void ProcessGroup::await_message(Message& message, Lock& lock, std::optional<Clo
   const ddp_backend_status status =
       until ? message.transfer.poll(channel_, *until, &peer, &error)
             : message.transfer.wait(channel_, message.operation, message.deadline, &peer, &disagreement, &error);
+  if (config_.call_log && status == DDP_BACKEND_OK && disagreement.empty()) config_.call_log->message_ended();
   lock.lock();
   message.awaited = false;
   const bool goes_on = until && status == DDP_BACKEND_TIMEOUT;

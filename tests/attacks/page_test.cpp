@@ -11,7 +11,7 @@
 #include <string>
 #include <thread>
 
-#include "tests/integration/page.hpp"
+#include "tests/integration/diagnosis/page.hpp"
 #include "tests/support/other_user.hpp"
 
 using Catch::Matchers::Contains;

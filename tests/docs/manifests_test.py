@@ -16,6 +16,7 @@ import re
 import sys
 
 OLDEST = (1, 29)
+OLDEST_OF = re.compile(r"^# .*\bKubernetes (\d+)\.(\d+) or newer", re.M)  # what a manifest says about itself
 FREE_NAMES = {"labels", "limits", "selector"}  # maps with keys of the user's own
 BLOCK = re.compile(r"^```yaml\n(.*?)^```$", re.M | re.S)
 
@@ -44,6 +45,12 @@ def versions():
     wanted = [each[:2] for each in found if each[:2] >= OLDEST]
     assert wanted[0] == OLDEST and wanted[-1] >= (1, 37), wanted
     return wanted
+
+
+def versions_of(path):
+    with open(path, encoding="utf-8") as file:
+        oldest = tuple(map(int, OLDEST_OF.search(file.read()).groups()))
+    return [each for each in versions() if each >= oldest]
 
 
 def lost_of(given, taken, path):
@@ -140,8 +147,8 @@ def check_schemas(repository):
     sys.path.insert(0, os.path.join(repository, "tests/integration/kubernetes"))
     import controllers
 
-    everything = versions()
     for path in manifests(repository):
+        everything = versions_of(path)
         objects = controllers.read(path)
         for thing in [*objects.values(), job_of(objects)]:
             for version in everything if is_of_kubernetes(thing) else everything[-1:]:

@@ -178,3 +178,35 @@ def run(*command, exit_code=0, **options):
         assert code == exit_code, f"exit code {exit_code} was expected; {job.said()}"
         assert not left, f"left over: {left}; {job.said()}"
         return job.out(), job.err()
+
+
+class FolderOfJobs:
+    """The jobs of one test, and a folder of its own for them. A subclass says in start() how it starts one."""
+
+    def __init__(self, prefix):
+        self._folder = tempfile.TemporaryDirectory(prefix=prefix)
+        self.folder = self._folder.name
+        self.jobs = []
+
+    def path(self, *names):
+        return os.path.join(self.folder, *names)
+
+    def write(self, name, text, mode=0o644):
+        """Writes a file, makes the folders above it, and returns its path."""
+        path = self.path(name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "w") as file:
+            file.write(text)
+        os.chmod(path, mode)
+        return path
+
+    def run(self, *arguments, code=0, **options):
+        """Runs a job to its end, checks its exit code, and returns the job."""
+        job = self.start(*arguments, **options)
+        assert job.wait() == code, f"exit code {code} was expected; {job.said()}"
+        return job
+
+    def close(self):
+        for job in self.jobs:
+            job.__exit__()
+        self._folder.cleanup()

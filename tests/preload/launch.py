@@ -7,9 +7,8 @@ import json
 import os
 import re
 import subprocess
-import tempfile
 
-from jobs import Job, marked, until
+from jobs import FolderOfJobs, Job, marked, until
 
 WORKERS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "workers")
 
@@ -30,26 +29,12 @@ class Python:
         self.version = tuple(map(int, said.rstrip("+").split(".")[:2]))
 
 
-class Launch:
+class Launch(FolderOfJobs):
     """The argument of a test."""
 
     def __init__(self, ddprun, python):
+        super().__init__("preload_")
         self.ddprun, self.python = ddprun, Python(python)
-        self._folder = tempfile.TemporaryDirectory(prefix="preload_")
-        self.folder = self._folder.name
-        self.jobs = []
-
-    def path(self, *names):
-        return os.path.join(self.folder, *names)
-
-    def write(self, name, text, mode=0o644):
-        """Writes a file, makes the folders above it, and returns its path."""
-        path = self.path(name)
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        with open(path, "w") as file:
-            file.write(text)
-        os.chmod(path, mode)
-        return path
 
     def start(self, *arguments, preload=PRELOADED, environment=None, before=(), **options):
         """Starts a job. With preload=None its workers are started with exec. `before` is a
@@ -59,12 +44,6 @@ class Launch:
                   **{"cwd": self.folder, **options})
         job.preload = preload
         self.jobs.append(job)
-        return job
-
-    def run(self, *arguments, code=0, **options):
-        """Runs a job to its end, and checks its exit code."""
-        job = self.start(*arguments, **options)
-        assert job.wait() == code, f"exit code {code} was expected; {job.said()}"
         return job
 
     def preloaded(self, *arguments, **options):
@@ -97,11 +76,6 @@ class Launch:
             if not job.running():
                 left = job.left_over()
                 assert not left, f"left over: {left}; {job.said()}"
-
-    def close(self):
-        for job in self.jobs:
-            job.__exit__()
-        self._folder.cleanup()
 
 
 def check_preloaded(job):

@@ -122,8 +122,8 @@ void World::close_links(Coordinator& coordinator) {
 
 // Ends its process: its descriptors are closed.
 void World::end(Coordinator& coordinator) {
+  ++coordinator.life;  // it does not come back
   if (!coordinator.alive) return;
-  ++coordinator.life;
   coordinator.alive = coordinator.asleep = false;
   coordinator.dies_after.reset();
   coordinator.inbox.clear();

@@ -237,6 +237,7 @@ void World::happen(const Fault& planned) {
     }
     case FaultKind::OtherCoordinator:
       if (!scene_.coordinator || !scene_.coordinator->alive) break;
+      if (scene_.process(scene_.coordinator->process).is_replaced) break;  // its keeper is about to start an agent
       disturb(0, fault.lasting);
       kill_agent(scene_.process(scene_.coordinator->process));
       queue_.at(now() + fault.lasting, [this] { other_coordinator_ = true; });

@@ -50,13 +50,14 @@ struct Worker {
   Duration death_takes{};        // until it is reaped
   std::optional<Time> stuck_until;
 
-  bool acts = true;      // executes its program: is neither dying nor dead
-  bool hangs = false;    // executes and will not end by itself
-  bool culprit = false;  // a fault of its own makes it hang, and its peers with it
-  bool told = false;     // it was told to end
-  bool stays = false;    // it has said that it can go on in another round
-  bool quiet = false;    // it has left its round's groups, and waits for the next round
-  bool revoked = false;  // its page says that the round is over
+  bool acts = true;         // executes its program: is neither dying nor dead
+  bool hangs = false;       // executes and will not end by itself
+  bool culprit = false;     // a fault of its own makes it hang, and its peers with it
+  bool told = false;        // it was told to end
+  bool stays = false;       // it has said that it can go on in another round
+  bool has_stayed = false;  // it has said so at some time
+  bool quiet = false;       // it has left its round's groups, and waits for the next round
+  bool revoked = false;     // its page says that the round is over
   bool reaped = false;
   bool is_replaced = false;  // a successor has its place
   int folder = 0;            // the number in the names of its files, which successors go on with

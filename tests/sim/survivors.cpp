@@ -25,7 +25,7 @@ void World::plan_stay(Worker& worker) {
     on_worker(id, [this, id] {
       Worker& staying = scene_.worker(id);
       if (!staying.acts || staying.hangs || staying.told) return;
-      staying.stays = true;
+      staying.stays = staying.has_stayed = true;
       deliver(staying.process, [this, id] {
         const Worker& able = scene_.worker(id);
         if (is_newest(able)) handle(scene_.process(able.process), WorkerStays{able.local, true});
@@ -80,7 +80,7 @@ void World::carry_out(Process& process, const RevokeRound&) {
   coverage_.reached(Branch::Revoked);
   for (const int id : process.workers) {
     Worker& worker = scene_.worker(id);
-    worker.revoked = worker.stays;
+    worker.revoked = worker.has_stayed;  // its agent may not know yet that it has taken that back
     if (!worker.acts || !worker.stays || worker.quiet) continue;
     Random random(scene_.plan.seed, {21, id, worker.round});
     if (random.percent(5)) continue;  // it is busy with something else, for longer than it may be

@@ -178,6 +178,7 @@ void World::end_process(Process& process) {
     scene_.machine(process.machine).has_keeper = false;
     end_coordinators_on(process.machine, is_own && process.left);
   } else if (is_own) {
+    scene_.coordinator->comes_back_after = Duration(0);  // its keeper is gone
     end(*scene_.coordinator);
   }
   if (is_own && !process.left) coverage_.reached(Branch::CoordinatorDied);
@@ -228,6 +229,9 @@ void World::lose_power(int machine) {
       worker.reaped = true;
       scene_.alive.erase(id);
     }
+  }
+  for (Coordinator& coordinator : scene_.coordinators) {  // also while its node has no agent
+    if (coordinator.machine == machine && coordinator.is_apart) end(coordinator);
   }
 }
 

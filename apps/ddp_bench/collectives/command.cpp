@@ -2,10 +2,10 @@
 #include "apps/ddp_bench/collectives/command.hpp"
 
 #include <CLI/CLI.hpp>
-#include <cstdio>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <string>
+
+#include "apps/ddp_bench/print.hpp"
 
 namespace ddp::bench {
 
@@ -34,8 +34,7 @@ void print_figures(const CollectiveFigures& f) {
       {"longest_us", f.longest_us}, {"above_10_medians", f.above_10_medians},
       {"bus_gb_s", f.bus_gb_s},     {"round_us", f.round_us},
   };
-  std::printf("%s\n", line.dump().c_str());
-  std::fflush(stdout);
+  print(line);
 }
 
 }  // namespace ddp::bench

@@ -2,20 +2,14 @@
 #include "apps/ddp_bench/steps/command.hpp"
 
 #include <CLI/CLI.hpp>
-#include <cstdio>
-#include <nlohmann/json.hpp>
 #include <vector>
 
+#include "apps/ddp_bench/print.hpp"
 #include "apps/ddp_bench/steps/backward_work.h"
 #include "apps/ddp_bench/steps/copy_cost.hpp"
 
 namespace ddp::bench {
 namespace {
-
-void print(const nlohmann::ordered_json& line) {
-  std::printf("%s\n", line.dump().c_str());
-  std::fflush(stdout);
-}
 
 void describe(const StepPlan& plan) {
   nlohmann::ordered_json parameters = nlohmann::json::array();

@@ -25,7 +25,7 @@ inline constexpr std::array kDescription = {
     "up in this folder, in PATH, and in ddprun's folder. Everything after the program is passed to it; $local_rank in "
     "an argument is replaced by the local rank.",
     "Options may be spelled with dashes or underscores, and abbreviated. The environment variable in brackets, [NAME], "
-    "sets the default.",
+    "sets the default. A TIME is a number of seconds, or has a unit: 500ms, 90s, 5m or 2h.",
     "`ddprun ps` lists this user's jobs that have an agent on this machine, and `ddprun ps --json` prints one line of "
     "JSON for each. `ddprun ps JOB` shows one job on all of its nodes, `ddprun top JOB` shows it on the terminal again "
     "and again (q ends it), `ddprun stacks JOB` shows what each worker is doing, `ddprun logs JOB [--rank N] [-f]` "

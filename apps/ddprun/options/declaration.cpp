@@ -3,11 +3,13 @@
 
 #include <algorithm>
 #include <cctype>
+#include <chrono>
 #include <cstdlib>
 #include <set>
 #include <utility>
 
 #include "apps/ddprun/options/usage_error.hpp"
+#include "launcher/text/lower_case.hpp"
 #include "rendezvous/base/check.hpp"
 
 namespace ddp::apps {
@@ -24,7 +26,7 @@ std::string pet(const std::string& name) {
 }  // namespace
 
 std::optional<bool> flag_value(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
+  text = launcher::lower_case(text);
   for (const char* yes : {"true", "yes", "on"}) {
     if (text == yes) return true;
   }
@@ -33,6 +35,12 @@ std::optional<bool> flag_value(std::string text) {
   }
   const auto number = rendezvous::parse_number<int>(text);
   return number ? std::optional(*number != 0) : std::nullopt;
+}
+
+std::optional<double> seconds_from(const std::string& text) {
+  if (const auto number = rendezvous::parse_number<double>(text)) return number;
+  const auto time = rendezvous::parse_duration(text);
+  return time ? std::optional(std::chrono::duration<double>(*time).count()) : std::nullopt;
 }
 
 Declaration::Declared& Declaration::Declared::check(Check check) {

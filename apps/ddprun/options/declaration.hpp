@@ -23,6 +23,9 @@ namespace ddp::apps {
 // Parses a flag's variable. For torchrun it is a number, 0 for off; words, which are an error there, are accepted too.
 std::optional<bool> flag_value(std::string text);
 
+// Returns the seconds that a text such as "0.5", "90s", "500ms", "5m" or "2h" means.
+std::optional<double> seconds_from(const std::string& text);
+
 class Declaration {
  public:
   // Returns what is wrong with a value; empty if nothing is.
@@ -51,6 +54,17 @@ class Declaration {
                  char letter = 0) {
     return add({.name = name, .letter = letter, .help = help, .metavar = metavar, .default_value = to_text(target)},
                [&target](const std::string& text) { return assign(text, target); });
+  }
+
+  // Declares an option that is a time, and whose target is a number of seconds.
+  template <typename Seconds>
+  Declared time(const std::string& name, Seconds& target, const std::string& help) {
+    return add({.name = name, .help = help, .metavar = "TIME", .default_value = to_text(target)},
+               [&target](const std::string& text) {
+                 const auto seconds = seconds_from(text);
+                 if (seconds) target = static_cast<Seconds>(*seconds);
+                 return seconds.has_value();
+               });
   }
 
   // Declares an option that may be given several times.

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cctype>
 #include <climits>
+#include <cmath>
 
 namespace ddp::apps {
 
@@ -19,7 +20,19 @@ auto in_range(T low, T high, const char* what) {
   };
 }
 const auto kCount = in_range(0, INT_MAX, "a number, 0 or more");
-const auto kSeconds = in_range(0, 1'000'000, "a number of seconds, 0 or more");
+
+// Returns a check for a time of `least` to `most` seconds. The targets of options with whole seconds take no others.
+auto time_between(double least, double most, bool whole = false) {
+  return [=](const std::string& text) -> std::string {
+    const auto seconds = seconds_from(text);
+    if (!seconds || !(*seconds >= least && *seconds <= most)) {
+      const std::string range = least > 0 ? "above 0" : most > 60 ? "0 or more" : "0 to 60 s";
+      return "'" + text + "' is not a time, " + range + "; give seconds, or a unit as in 500ms, 90s, 5m or 2h";
+    }
+    return whole && *seconds != std::floor(*seconds) ? "'" + text + "': give whole seconds" : "";
+  };
+}
+const auto kWholeSeconds = time_between(0, 1e6, true);
 
 auto one_of(const std::vector<std::string>& choices) {
   return [choices](const std::string& text) -> std::string {
@@ -81,9 +94,9 @@ void declare_program(Declaration& d, GivenOptions& given) {
           "workers are started without it, and ddprun logs the reason.")
       .check(module_list)
       .ddprun_only();
-  d.value("preload-timeout", given.preload_timeout, "SECONDS",
-          "Maximum time for the imports of --preload; after it, workers are started without it.")
-      .check(kSeconds)
+  d.time("preload-timeout", given.preload_timeout,
+         "Maximum time for the imports of --preload; after it, workers are started without it.")
+      .check(kWholeSeconds)
       .ddprun_only();
   d.value("gloo", given.gloo, "torch|ddp",
           "What serves scripts that ask torch.distributed for the backend gloo: torch, PyTorch's own Gloo, or ddp, "
@@ -179,25 +192,24 @@ void declare_failure_and_shutdown(Declaration& d, GivenOptions& given) {
           "--nnodes). It waits in turn, and has a place again only if no other node can take it. 0: never.")
       .check(kCount)
       .ddprun_only();
-  d.value("shutdown-timeout", given.shutdown_timeout, "SECONDS",
-          "Time from the signal that asks workers and what they have started to end until SIGKILL. "
-          "TORCH_ELASTIC_SHUTDOWN_TIMEOUT overrides the default.")
-      .check(kSeconds);
-  d.value(
-       "monitor-interval", given.monitor_interval, "SECONDS",
-       "Polling interval for large workers (over 64 MiB) that do not use libddp: the kernel reports their exit late, "
-       "once it has freed their memory. All other workers are reported immediately.")
-      .check(in_range(1e-9, 1e9, "a number of seconds above 0"));
-  d.value("stacks-timeout", given.stacks_timeout, "SECONDS",
-          "Time to find out what the workers are doing before they are stopped because one of them has failed and no "
-          "restart is left, or because it timed out: the stacks of all of them end the report. 0 takes none.")
-      .check(in_range(0.0, 60.0, "a number of seconds, 0 to 60"))
+  d.time("shutdown-timeout", given.shutdown_timeout,
+         "Time from the signal that asks workers and what they have started to end until SIGKILL. "
+         "TORCH_ELASTIC_SHUTDOWN_TIMEOUT overrides the default.")
+      .check(kWholeSeconds);
+  d.time("monitor-interval", given.monitor_interval,
+         "Polling interval for large workers (over 64 MiB) that do not use libddp: the kernel reports their exit late, "
+         "once it has freed their memory. All other workers are reported immediately.")
+      .check(time_between(1e-9, 1e9));
+  d.time("stacks-timeout", given.stacks_timeout,
+         "Time to find out what the workers are doing before they are stopped because one of them has failed and no "
+         "restart is left, or because it timed out: the stacks of all of them end the report. 0 takes none.")
+      .check(time_between(0, 60))
       .ddprun_only();
-  d.value("hang-timeout", given.hang_timeout, "SECONDS",
-          "Tell which rank the others wait for, and on which line, when the workers of the job make no progress for "
-          "this time: no output, no step that they show (ddp::progress, ddprun.progress), and, where not all show "
-          "steps, nothing that looks like work. 0: never. Give it on all nodes.")
-      .check(in_range(0.0, 1e6, "a number of seconds, 0 or more"))
+  d.time("hang-timeout", given.hang_timeout,
+         "Tell which rank the others wait for, and on which line, when the workers of the job make no progress for "
+         "this time: no output, no step that they show (ddp::progress, ddprun.progress), and, where not all show "
+         "steps, nothing that looks like work. 0: never. Give it on all nodes.")
+      .check(time_between(0, 1e6))
       .ddprun_only();
   d.value("on-hang", given.on_hang, "tell|restart|stop",
           "What else to do when the workers make no progress for --hang-timeout: tell does nothing else, restart "

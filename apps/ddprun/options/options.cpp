@@ -117,7 +117,7 @@ void resolve_hangs(const GivenOptions& given, launcher::LaunchConfig& config) {
   config.on_hang = given.on_hang == "restart" ? OnHang::Restart : given.on_hang == "stop" ? OnHang::Stop : OnHang::Tell;
   if (config.on_hang == OnHang::Tell) return;
   if (config.hang_timeout.count() == 0) {
-    throw UsageError("--on-hang " + given.on_hang + " does nothing without --hang-timeout SECONDS; give both");
+    throw UsageError("--on-hang " + given.on_hang + " does nothing without --hang-timeout TIME; give both");
   }
 }
 

@@ -60,7 +60,6 @@ class Membership {
   void lose(std::uint32_t group_rank, LossReason reason) const;
   // Throws Failure for a rank of another node that has left.
   [[noreturn]] void end_wait_for(std::uint32_t group_rank) const { end_wait(lost_value(group_rank, LossReason::Left)); }
-  bool has_loss() const { return segment_.header().lost != 0; }
 
   // The window that this rank is in. Any thread may read it.
   std::uint64_t window() const { return window_; }

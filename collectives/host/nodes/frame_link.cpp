@@ -23,11 +23,10 @@ std::size_t add_rest(std::array<iovec, 2 * kFramesAtOnce>& parts, std::size_t co
 
 }  // namespace
 
-std::uint64_t FrameLink::send(std::uint64_t call, const unsigned char* data, std::size_t bytes,
-                              std::vector<unsigned char> owned) {
+void FrameLink::send(std::uint64_t call, const unsigned char* data, std::size_t bytes,
+                     std::vector<unsigned char> owned) {
   Frame& frame = outgoing_.emplace_back(Frame{{call, bytes}, const_cast<unsigned char*>(data), 0, std::move(owned)});
   if (!frame.owned.empty()) frame.memory = frame.owned.data();
-  return sent_ + outgoing_.size();
 }
 
 std::uint64_t FrameLink::receive(std::uint64_t call, unsigned char* to, std::size_t bytes) {
@@ -69,7 +68,6 @@ void FrameLink::pump_out() {
       some -= outgoing_.front().size() - outgoing_.front().moved;
       if (!outgoing_.front().owned.empty()) spare_.push_back(std::move(outgoing_.front().owned));
       outgoing_.pop_front();
-      ++sent_;
     }
     if (took_all) continue;
     outgoing_.front().moved += some;

@@ -20,14 +20,13 @@ class FrameLink {
   FrameLink(Network& network, std::uint32_t peer) : network_(network), peer_(peer) {}
 
   std::uint32_t peer() const { return peer_; }
-  // Queue a frame, and return its number among those sent, or received, from 1. `owned`, if not empty, is what is sent.
-  std::uint64_t send(std::uint64_t call, const unsigned char* data, std::size_t bytes,
-                     std::vector<unsigned char> owned = {});
+  // Queues a frame. `owned`, if not empty, is what is sent.
+  void send(std::uint64_t call, const unsigned char* data, std::size_t bytes, std::vector<unsigned char> owned = {});
+  // Queues a frame, and returns its number among those received, from 1.
   std::uint64_t receive(std::uint64_t call, unsigned char* to, std::size_t bytes);
 
   // Moves what can move. Throws Failure if the other side calls something else.
   void pump();
-  std::uint64_t sent() const { return sent_; }
   std::uint64_t received() const { return received_; }
   bool has_unsent() const { return !outgoing_.empty(); }
   bool is_busy() const { return !outgoing_.empty() || !incoming_.empty(); }
@@ -61,7 +60,7 @@ class FrameLink {
   Link* link_ = nullptr;
   std::deque<Frame> outgoing_, incoming_;
   Header arrived_ = {};  // header of the first of `incoming_`
-  std::uint64_t sent_ = 0, received_ = 0;
+  std::uint64_t received_ = 0;
   std::vector<std::vector<unsigned char>> spare_;
 };
 

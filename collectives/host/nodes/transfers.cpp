@@ -28,19 +28,17 @@ void Transfers::start(std::uint64_t call, std::int64_t timeout_ms, int most_look
 
 FrameLink& Transfers::to(std::uint32_t peer) { return links_.try_emplace(peer, network_, peer).first->second; }
 
-Transfers::Frame Transfers::send(std::uint32_t peer, const unsigned char* data, std::size_t bytes) {
+void Transfers::send(std::uint32_t peer, const unsigned char* data, std::size_t bytes) {
   FrameLink& link = to(peer);
-  const std::uint64_t number = link.send(call_, data, bytes);
+  link.send(call_, data, bytes);
   link.pump();
-  return {&link, number};
 }
 
-Transfers::Frame Transfers::send(std::uint32_t peer, std::vector<unsigned char> data) {
+void Transfers::send(std::uint32_t peer, std::vector<unsigned char> data) {
   FrameLink& link = to(peer);
   const std::size_t bytes = data.size();
-  const std::uint64_t number = link.send(call_, nullptr, bytes, std::move(data));
+  link.send(call_, nullptr, bytes, std::move(data));
   link.pump();
-  return {&link, number};
 }
 
 Transfers::Frame Transfers::receive(std::uint32_t peer, unsigned char* to_memory, std::size_t bytes) {
@@ -50,11 +48,6 @@ Transfers::Frame Transfers::receive(std::uint32_t peer, unsigned char* to_memory
 
 void Transfers::wait_received(const Frame& frame) {
   wait([&] { return frame.link->received() >= frame.number; });
-}
-
-void Transfers::wait_sent(const Frame& frame) {
-  if (frame.link == nullptr) return;
-  wait([&] { return frame.link->sent() >= frame.number; });
 }
 
 void Transfers::finish() {

@@ -28,18 +28,18 @@ class Transfers {
   // Begins a collective with this number.
   void start(std::uint64_t call, std::int64_t timeout_ms, int most_looks);
 
-  // A frame that was queued.
+  void send(std::uint32_t peer, const unsigned char* data, std::size_t bytes);
+  void send(std::uint32_t peer, std::vector<unsigned char> data);
+
+  // A frame that is to come.
   struct Frame {
     FrameLink* link = nullptr;
     std::uint64_t number = 0;
   };
-  Frame send(std::uint32_t peer, const unsigned char* data, std::size_t bytes);
-  Frame send(std::uint32_t peer, std::vector<unsigned char> data);
   Frame receive(std::uint32_t peer, unsigned char* to, std::size_t bytes);
   std::vector<unsigned char> spare(std::uint32_t peer, std::size_t bytes) { return to(peer).spare(bytes); }
 
   void wait_received(const Frame& frame);
-  void wait_sent(const Frame& frame);
   // Waits until nothing is left to send or receive.
   void finish();
   // Moves what can be moved. Returns whether something is left to send.

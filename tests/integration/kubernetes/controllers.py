@@ -114,12 +114,12 @@ def to_job(jobset):
 
 
 def job_and_service(objects):
-    """Returns the Job that a manifest leads to, and the Service that gives its pods names."""
+    """Returns the Job that a manifest leads to, and the Service that gives its pods names; None if there is none."""
     if "TrainJob" in objects:
         return to_job(to_jobset(objects["TrainingRuntime"], objects["TrainJob"]))
     if "JobSet" in objects:
         return to_job(objects["JobSet"])
-    return copy.deepcopy(objects["Job"]), objects["Service"]
+    return copy.deepcopy(objects["Job"]), objects.get("Service")
 
 
 def value_of(variable, pod):
@@ -146,6 +146,21 @@ def shared_memory_of(pod_spec, container):
     return "64m"  # what containers have by default
 
 
+def name_of(host, spec, labels, service):
+    """Returns the name by which other pods find one; empty: it has none."""
+    if service is None:
+        if "subdomain" in spec:
+            raise Refused("no service gives the pods names")
+        return ""
+    selects = service["spec"]["selector"].items() <= labels.items()
+    is_headless = service["spec"]["clusterIP"] == "None"
+    if not (selects and is_headless and service["metadata"]["name"] == spec["subdomain"]):
+        raise Refused("no headless service gives the pods names")
+    if not service["spec"].get("publishNotReadyAddresses"):
+        raise Refused("pods have no names until they are ready")
+    return f"{host}.{spec['subdomain']}"
+
+
 def pod_of(job, service, index, uid):
     """Returns what the kubelet starts for one index of an indexed Job."""
     name = job["metadata"]["name"]
@@ -158,17 +173,11 @@ def pod_of(job, service, index, uid):
                    "batch.kubernetes.io/job-name": name, INDEX_ANNOTATION: str(index)},
         "annotations": {**metadata.get("annotations", {}), INDEX_ANNOTATION: str(index)},
     }
-    selects = service["spec"]["selector"].items() <= pod["labels"].items()
-    is_headless = service["spec"]["clusterIP"] == "None"
-    if not (selects and is_headless and service["metadata"]["name"] == spec["subdomain"]):
-        raise Refused("no headless service gives the pods names")
-    if not service["spec"].get("publishNotReadyAddresses"):
-        raise Refused("pods have no names until they are ready")
     host = f"{name}-{index}"
     environment = {each["name"]: value_of(each, pod) for each in container.get("env", [])}
     environment["JOB_COMPLETION_INDEX"] = str(index)
     environment["KUBERNETES_SERVICE_HOST"] = "10.96.0.1"
-    return {"host": host, "dns": f"{host}.{spec['subdomain']}", "container": container["name"],
+    return {"host": host, "dns": name_of(host, spec, pod["labels"], service), "container": container["name"],
             "command": container["command"] + container.get("args", []), "environment": environment,
             "gpus": container["resources"]["limits"]["nvidia.com/gpu"], "shm": shared_memory_of(spec, container),
             "grace": spec.get("terminationGracePeriodSeconds", 30)}

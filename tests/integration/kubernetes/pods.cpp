@@ -44,9 +44,16 @@ Words command_of(const json& spec, const Words& verbs) {
   return words + verbs;
 }
 
+int needed_of(const json& spec, int size) {
+  if (!spec.contains("successPolicy")) return size;
+  const json& rules = spec.at("successPolicy").at("rules");
+  if (rules.size() != 1 || rules[0].size() != 1) throw std::runtime_error("this success policy is not played");
+  return rules[0].at("succeededCount").get<int>();
+}
+
 }  // namespace
 
-PodJob::PodJob(const Hosts& hosts, const std::string& manifest, Words verbs)
+PodJob::PodJob(const Hosts& hosts, const std::string& manifest, Words verbs, const std::vector<Service>& services)
     : hosts_(hosts), verbs_(std::move(verbs)), names_(folder_ / "hosts") {
   const Words probe = hosts_.on(0, kNamespaces + Words{"mount", "-t", "tmpfs", "shm", "/dev/shm"});
   if (const Result result = run(probe); result.code != 0) skip("pods cannot be made here: " + result.err);
@@ -55,10 +62,15 @@ PodJob::PodJob(const Hosts& hosts, const std::string& manifest, Words verbs)
   if (spec_.at("podReplacementPolicy") != "Failed")
     throw std::runtime_error("pods are replaced before they have ended");
   for (const json& pod : job.at("pods")) indexes_.emplace_back().spec = pod;
+  needed_ = needed_of(spec_, size());
   for (int host = 0; host < hosts_.count(); ++host) free_hosts_.push_back(host);
+  for (const Service& service : services) std::erase(free_hosts_, service.host);
   names_fd_ = open(names_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
   name(0, "127.0.0.1 localhost");
   for (int index = 0; index < size(); ++index) name(index + 1, "");
+  for (std::size_t i = 0; i < services.size(); ++i) {
+    name(size() + 1 + static_cast<int>(i), services[i].address + " " + services[i].name);
+  }
 }
 
 PodJob::~PodJob() { close(names_fd_); }
@@ -189,7 +201,9 @@ void PodJob::ended(int number, const std::shared_ptr<Pod>& pod) {
   index.last_code = code;
   index.pod.reset();
   name(number + 1, "");
+  if (complete()) return;  // it was told to end
   index.succeeded = code == 0;
+  if (complete()) return end_pods();
   if (index.succeeded || failed_) return;
   const AboutFailure what = about(*pod, index, code);
   if (what == AboutFailure::FailJob) return fail(code);
@@ -203,6 +217,10 @@ void PodJob::ended(int number, const std::shared_ptr<Pod>& pod) {
 void PodJob::fail(int code) {
   failed_ = true;
   code_of_failure_ = code;
+  end_pods();
+}
+
+void PodJob::end_pods() {
   for (Index& index : indexes_) index.start_at.reset();
   for (const auto& [index, pod] : running()) terminate(*pod, indexes_[static_cast<std::size_t>(index)]);
 }
@@ -228,7 +246,7 @@ void PodJob::until(const std::function<bool()>& condition) {
 }
 
 bool PodJob::complete() const {
-  return std::all_of(indexes_.begin(), indexes_.end(), [](const Index& index) { return index.succeeded; });
+  return std::count_if(indexes_.begin(), indexes_.end(), [](const Index& index) { return index.succeeded; }) >= needed_;
 }
 
 std::string PodJob::log(int number) const {

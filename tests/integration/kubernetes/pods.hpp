@@ -29,9 +29,14 @@ enum class AboutFailure { Count, Ignore, FailJob };
 
 class PodJob {
  public:
+  // What pods find by a name that the cluster has for it. It is on a host on which no pod runs.
+  struct Service {
+    std::string name, address;
+    int host = 0;
+  };
   // `verbs` are what the workers do in place of the manifest's program; tests/fixtures/fake_worker.cpp describes them.
   // Skips the test if pods cannot be made here.
-  PodJob(const Hosts& hosts, const std::string& manifest, Words verbs);
+  PodJob(const Hosts& hosts, const std::string& manifest, Words verbs, const std::vector<Service>& services = {});
   ~PodJob();
   PodJob(const PodJob&) = delete;
   PodJob& operator=(const PodJob&) = delete;
@@ -54,7 +59,7 @@ class PodJob {
   int pods_of(int index) const { return indexes_.at(static_cast<std::size_t>(index)).pods; }
   int pods() const;
   bool is_any_running() const { return !running().empty(); }
-  bool complete() const;
+  bool complete() const;  // enough indexes have succeeded
   bool failed() const { return failed_; }
   int code_of_failure() const { return code_of_failure_; }  // the code of the pod that ended the job
   int last_code(int index) const { return indexes_.at(static_cast<std::size_t>(index)).last_code; }
@@ -83,6 +88,7 @@ class PodJob {
   void ended(int index, const std::shared_ptr<Pod>& pod);
   AboutFailure about(const Pod& pod, const Index& index, int code) const;
   void fail(int code);
+  void end_pods();
   void act();
   void name(int number, const std::string& line);
   std::vector<std::pair<int, std::shared_ptr<Pod>>> running() const;
@@ -95,6 +101,7 @@ class PodJob {
   nlohmann::json spec_;
   std::vector<Index> indexes_;
   std::deque<int> free_hosts_;
+  int needed_ = 0;  // indexes that have to succeed
   int code_of_failure_ = -1;
   bool publishes_ = false, failed_ = false;
 };

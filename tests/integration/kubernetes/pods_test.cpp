@@ -4,6 +4,7 @@
 #include <catch2/catch.hpp>
 #include <csignal>
 
+#include "tests/integration/etcd/cluster.hpp"
 #include "tests/integration/failures/measured.hpp"
 #include "tests/integration/kubernetes/pods.hpp"
 
@@ -113,4 +114,35 @@ TEST_CASE("kubernetes: workers of a pod that is evicted can save, and all ranks 
   for (int index = 0; index < job.size(); ++index) CHECK(job.last_code(index) == 128 + SIGTERM);
   finish(job);
   CHECK(hosts.all_gone());
+}
+
+TEST_CASE(
+    "kubernetes: with etcd the others run on without a pod that coordinated and was evicted, then with its replacement",
+    "[launcher][integration]") {
+  constexpr int kPodHosts = 6, kEtcdHost = 6;
+  const Hosts hosts(kPodHosts + 1);
+  const EtcdCluster etcd(hosts, kEtcdHost, {"--members", "1"});
+  const std::string address = etcd.endpoints().substr(0, etcd.endpoints().find(':'));
+  PodJob job(hosts, manifest("job_etcd"), {"catch=USR1", "meet", "env=WORLD_SIZE", "wait"},
+             {{"etcd.etcd.svc", address, kEtcdHost}});
+  const std::string everybody = "[WORLD_SIZE=" + std::to_string(job.ranks()) + "]";
+  const auto has_met = [&](int index) { return count(job.log(index), everybody) == job.ranks() / job.size(); };
+  job.create();
+  for (int index = 0; index < job.size(); ++index) job.until([&] { return has_met(index); });
+
+  const std::string note = etcd("ctl get", {"--print-value-only", "/ddprun/" + PodJob::uid() + "/holder"});
+  const std::string line = "\nhost train-";
+  REQUIRE(count(note, line) == 1);
+  const int coordinator = std::stoi(note.substr(note.find(line) + line.size()));
+  const auto begin = Clock::now();
+  job.evict(coordinator);
+  job.until([&] { return job.pods_of(coordinator) == 2 && has_met(coordinator); });
+  measured("job_etcd: from the eviction of the coordinator's pod to a round with its replacement",
+           Clock::now() - begin);
+  CHECK(job.pods() == job.size() + 1);
+  CHECK(job.last_code(coordinator) == 128 + SIGTERM);
+
+  finish(job);
+  job.until([&] { return !job.is_any_running(); });
+  for (int host = 0; host < kPodHosts; ++host) CHECK(hosts.processes(host).empty());
 }

@@ -5,7 +5,7 @@
 #include <csignal>
 #include <memory>
 
-#include "tests/integration/kept_worker_ends.hpp"
+#include "tests/integration/kept/worker_ends.hpp"
 #include "tests/integration/nodes/nodes.hpp"
 
 using Catch::Matchers::Contains;

@@ -621,6 +621,56 @@ TEST_CASE("agent: waits for its coordinator until the join deadline, with a line
         "no coordinator at 10.0.0.1:29500 within 60 s (--rdzv-conf join_timeout): connection refused");
 }
 
+TEST_CASE("agent: once etcd names a node the join deadline is not shorter than a job that was killed is awaited",
+          "[launcher][unit]") {
+  AgentCore core({.job = {.id = "j"},
+                  .incarnation = "i",
+                  .host = "a",
+                  .coordinator = "the node that etcd names",
+                  .join_timeout = seconds(5),
+                  .named_timeout = seconds(16)});
+  TimePoint now{};
+  std::vector<AgentAction> actions;
+  const auto step = [&](const AgentEvent& event) { core.step(now, event, actions); };
+  const auto left_after = [&](seconds time) {
+    now = TimePoint() + time - milliseconds(1);
+    step(Tick{});
+    const bool had_left = core.phase() == AgentCore::Phase::Left;
+    now = TimePoint() + time;
+    step(Tick{});
+    return !had_left && core.phase() == AgentCore::Phase::Left;
+  };
+  const auto reason = [&] { return std::get<Leave>(actions.back()).directive.reason; };
+  step(LinkFailed{"connection refused"});
+  SECTION("etcd names none") {
+    CHECK(left_after(seconds(5)));
+    CHECK(reason() ==
+          "no coordinator at the node that etcd names within 5 s (--rdzv-conf join_timeout): connection refused");
+  }
+  SECTION("etcd names one, which is dead, then another one, which does not answer yet") {
+    now += seconds(1);
+    step(CoordinatorNamed{});
+    now += seconds(4);
+    step(CoordinatorNamed{});
+    step(LinkUp{});
+    CHECK(core.wake_at() == TimePoint() + seconds(21));
+    CHECK(left_after(seconds(21)));
+    CHECK(reason() ==
+          "no coordinator at the node that etcd names within 21 s, longer than --rdzv-conf join_timeout, since etcd "
+          "names "
+          "a node: connection refused");
+  }
+  SECTION("it answers") {
+    step(CoordinatorNamed{});
+    step(LinkUp{});
+    now += seconds(15);
+    step(DirectiveArrived{{.kind = Directive::Kind::Wait, .epoch = "7"}});
+    now += seconds(60);
+    step(Tick{});
+    CHECK(core.phase() == AgentCore::Phase::Idle);
+  }
+}
+
 TEST_CASE("agent: a stop signal that the coordinator does not answer within 2 s is carried out alone",
           "[launcher][unit]") {
   Linked agent;

@@ -160,3 +160,28 @@ TEST_CASE("coordinator: a crash is the cause even if the abort of its peer is re
   CHECK(cause_of({died("b", SIGABRT), died("c", SIGSEGV)})->host == "c");
   CHECK(cause_of({died("b", SIGABRT), died("c", SIGABRT)})->host == "b");
 }
+
+TEST_CASE("coordinator: the end of a round is told with as many failures as it had nodes for, however few are left",
+          "[rendezvous][unit]") {
+  constexpr int kNodes = 100, kWorkers = 4;
+  SmallJob job(0, "10.0.0.2");
+  job.shape.min_nodes = job.shape.max_nodes = kNodes;
+  job.core = CoordinatorCore({.job = job.shape, .epoch = "e", .own_incarnation = "a"});
+  const auto report = [&job](int link, WorkersPhase phase) {
+    AgentState state = job.on(link == 1 ? "a" : "b" + std::to_string(link), phase);
+    state.slots = kWorkers;
+    for (int i = 0; i < kWorkers && phase == WorkersPhase::Stopping; ++i) {
+      const int rank = (link - 1) * kWorkers + i;
+      state.failures.push_back({.rank = rank, .local_rank = i, .host = state.host, .status = {.code = 1}});
+    }
+    job.report(link, state);
+  };
+  for (int link = kNodes; link > 0; --link) report(link, WorkersPhase::Idle);
+  job.step(StoreOpened{1, "", 1});
+  for (int link = kNodes; link > 0; --link) report(link, WorkersPhase::Stopping);
+  for (int link = kNodes; link > 1; --link) job.step(AgentGone{link, "its network is gone"});
+  job.wait(seconds(10));
+  report(1, WorkersPhase::Idle);
+  REQUIRE(job.told(1).kind == Directive::Kind::Exit);
+  CHECK(job.told(1).failures.size() <= 4096 / kNodes);  // each node that comes back hears them, too
+}

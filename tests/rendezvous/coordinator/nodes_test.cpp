@@ -50,7 +50,23 @@ TEST_CASE("coordinator: workers of a role have ranks within it, in the order of 
   CHECK(job.told("b").assignment.role_world_size == 3);
 }
 
-TEST_CASE("coordinator: nodes that wait learn every 5 s which nodes are missing", "[rendezvous][unit]") {
+TEST_CASE("coordinator: while no node comes, nodes that wait are told so less and less often", "[rendezvous][unit]") {
+  Job job(with_ranks(3), seconds(600));
+  job.join("a", 0);
+  std::vector<int> told_at;
+  std::string last;
+  for (int second = 1; second <= 590; ++second) {
+    job.pass(seconds(1));
+    if (std::exchange(last, job.told("a").reason) != last) told_at.push_back(second);
+  }
+  CHECK(told_at.size() == 15);
+  CHECK(told_at.back() - told_at[told_at.size() - 2] == 60);
+  job.join("b", 2);
+  job.pass(seconds(5));
+  CHECK_THAT(job.told("a").reason, Catch::StartsWith("waiting for nodes: 2 of 3 there"));
+}
+
+TEST_CASE("coordinator: nodes that wait learn which nodes are missing, every 5 s at first", "[rendezvous][unit]") {
   Job job(with_ranks(3));
   job.join("a", 0);
   CHECK(job.told("a").reason.empty());

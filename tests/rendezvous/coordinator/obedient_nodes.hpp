@@ -24,11 +24,11 @@ inline JobShape with_ranks(int nodes, int max_restarts = 0) {
 
 // A job whose coordinator is on node "a". Nodes are named after their hosts and carry out directives at once.
 struct Job {
-  explicit Job(const JobShape& shape)
+  explicit Job(const JobShape& shape, std::chrono::seconds join_timeout = std::chrono::seconds(60))
       : core({.job = shape,
               .epoch = "e",
               .own_incarnation = "a",
-              .join_timeout = std::chrono::seconds(60),
+              .join_timeout = join_timeout,
               .last_call = std::chrono::seconds(10),
               .lost_after = std::chrono::seconds(15)}),
         job(shape) {}

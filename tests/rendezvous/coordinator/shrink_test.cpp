@@ -228,3 +228,41 @@ TEST_CASE("coordinator: workers that were told to stay end when a node tells of 
   CHECK(job.told(1).kind == Directive::Kind::Stop);
   CHECK_FALSE(job.told(1).survivors_stay);
 }
+
+TEST_CASE("coordinator: workers that were told to end are waited for, also when a restart has left its window meanwhile",
+          "[rendezvous][unit]") {
+  Job job(1, 1);
+  job.shape.restart_window = seconds(60);
+  job.core = CoordinatorCore({.job = job.shape, .epoch = "e", .own_incarnation = "a", .last_call = seconds(0)});
+  const auto hang = [&job] {
+    AgentState state = job.on("b");
+    state.stopped_because = "no output and no step";
+    state.hang = Hang::Restart;
+    job.report(2, state);
+  };
+  job.begin(3);
+  hang();
+  job.become_quiet(1);
+  job.become_quiet(3);
+  REQUIRE(job.core.budget_used() == 1);
+  job.open();
+  for (const AgentId link : {1, 2, 3}) job.report(link, job.on(Job::host_of(link), WorkersPhase::Running));
+  AgentState left = job.on("c", WorkersPhase::Running);
+  left.left = true;
+  job.report(3, left);
+  REQUIRE(job.stays(1));  // a node that leaves spends nothing
+  job.become_quiet(1);
+  hang();  // would spend a restart, and there is none
+  REQUIRE_FALSE(job.stays(1));
+  const auto beat = [&job] {
+    for (const AgentId link : {1, 2}) job.step(AgentBeat{link});
+  };
+  for (int i = 0; i < 13; ++i) {
+    job.wait(seconds(5));
+    beat();
+  }
+  CHECK(job.core.budget_used() == 0);
+  CHECK(job.core.phase() == CoordinatorCore::Phase::Stopping);
+  job.report(1, job.on("a"));
+  CHECK(job.core.round() == 3);
+}

@@ -91,7 +91,6 @@ class LeaseWorld {
   void check();
   void check(const Process& process);
 
-  void plan_faults();
   void fault();
   void thaw(const EtcdModel& before);
   void heal();

@@ -2,6 +2,7 @@
 #include "rendezvous/link/failures.hpp"
 
 #include <catch2/catch.hpp>
+#include <csignal>
 
 using namespace ddp::rendezvous;
 
@@ -19,6 +20,9 @@ TEST_CASE("link failures: one line says what happened, in Python's traceback the
   CHECK(describe_with_message(failure) == "rank 1 on node b exited with code 1: ValueError: no");
   failure.message = std::string(10000, 'x');
   CHECK(describe_with_message(failure).size() < 300);
+  failure.status = {.signal = SIGABRT};
+  failure.message = "SIGABRT\nbacktrace:\n  main";
+  CHECK(describe_with_message(failure) == "rank 1 on node b was killed by SIGABRT");
 }
 
 TEST_CASE("link failures: a long text loses its middle, at whole characters", "[rendezvous][unit]") {

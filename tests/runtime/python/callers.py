@@ -2,9 +2,8 @@
 """Python programs that use the package ddprun, each in a process of its own, with a temporary folder of their own."""
 import os
 import subprocess
-import tempfile
 
-from jobs import Job, until
+from jobs import FolderOfJobs, Job, until
 
 PACKAGE = os.path.join(
     os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))), "runtime", "python"
@@ -14,35 +13,22 @@ CLEARED = ("PET_", "TORCHELASTIC_", "TORCH_", "SLURM_", "OMP_NUM_THREADS", "MAST
            "VIRTUAL_ENV")
 
 
-class Callers:
+class Callers(FolderOfJobs):
     """The argument of a test."""
 
     def __init__(self, ddprun, python):
+        super().__init__("python_package_")
         self.ddprun, self.python = ddprun, python
-        self._folder = tempfile.TemporaryDirectory(prefix="python_package_")
-        self.folder = os.path.join(self._folder.name, "work")
-        self.temporary = os.path.join(self._folder.name, "tmp")  # TMPDIR: must be empty at the end
+        self.temporary = self.path("tmp")  # TMPDIR: must be empty at the end
+        self.folder = self.path("work")
         os.mkdir(self.folder)
         os.mkdir(self.temporary)
-        self.jobs = []
         self.environment = {
             "PATH": os.path.dirname(ddprun) + os.pathsep + os.environ["PATH"],
             "PYTHONPATH": PACKAGE,
             "PYTHONDONTWRITEBYTECODE": "1",
             "TMPDIR": self.temporary,
         }
-
-    def path(self, *names):
-        return os.path.join(self.folder, *names)
-
-    def write(self, name, text, mode=0o644):
-        """Writes a file, makes the folders above it, and returns its path."""
-        path = self.path(name)
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        with open(path, "w") as file:
-            file.write(text)
-        os.chmod(path, mode)
-        return path
 
     def start(self, *arguments, environment=None, command=None):
         """Starts Python with these arguments, or another command."""
@@ -53,9 +39,7 @@ class Callers:
 
     def run(self, *arguments, code=0, **options):
         """Runs Python to its end, checks its exit code, and returns what it printed on stdout."""
-        job = self.start(*arguments, **options)
-        assert job.wait() == code, f"exit code {code} was expected; {job.said()}"
-        return job.out()
+        return super().run(*arguments, code=code, **options).out()
 
     def script(self, text, **options):
         """Runs the text as a script, which begins with `import ddprun, os, sys`."""
@@ -71,8 +55,3 @@ class Callers:
         for job in self.jobs:
             until(lambda job=job: not job.running() and not job.left_over(), f"end of {job.left_over()}; {job.said()}")
         assert not os.listdir(self.temporary), os.listdir(self.temporary)
-
-    def close(self):
-        for job in self.jobs:
-            job.__exit__()
-        self._folder.cleanup()

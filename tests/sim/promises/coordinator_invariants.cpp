@@ -82,7 +82,8 @@ void Invariants::on_sent(const Process& to, const Directive& directive) {
   const bool was_lost = lost_at_.count(to.index) != 0 && known_.count(to.index) == 0;
   told_[to.index] = directive;
   if (has(directive.reason, "(--exclude-after): it waits")) coverage_.reached(Branch::FaultyWaits);
-  const std::size_t nodes = scene_.processes.size();
+  const std::size_t members = rounds_.empty() ? 0 : rounds_.rbegin()->second.size();
+  const std::size_t nodes = std::max<std::size_t>({members, known_.size(), 1});
   promise(Promise::FewMessages, directive.failures.size() <= std::max<std::size_t>(64, 8192 / nodes),
           "a directive has too many failures");
   if (directive.kind == Directive::Kind::Exit && is_own) own_was_told_ = true;
@@ -486,6 +487,7 @@ void Invariants::on_said(const std::string& text) {
   if (is_lost) check_lost(*process, has(text, "its link broke"));
   perhaps_faulty_.insert(process->config.host);
   lost_at_[process->index] = scene_.now;
+  if (is_lost) lost_in_[process->index] = scene_.coordinator->core.round();
   lost_noticed_[process->index] = is_lost ? silent_since(process->index) : scene_.now;
   known_.erase(process->index);
 }
@@ -493,7 +495,8 @@ void Invariants::on_said(const std::string& text) {
 void Invariants::on_logged(const std::string& text) {
   if (!has(text, " was lost: ") || scene_.coordinator->core.over()) return;
   const Process* const process = process_on(text.substr(5, text.find(' ', 5) - 5));
-  if (process) loss_told_[process->index] = scene_.coordinator->core.round();
+  const auto round = process ? found(lost_in_, process->index) : std::nullopt;
+  if (round) loss_told_[process->index] = *round;  // a newer one may have begun before this one was recorded
 }
 
 // Returns since when a process is silent, as far as the coordinator can know.
@@ -598,7 +601,9 @@ void Invariants::on_recovery(const std::optional<rendezvous::JobRecord>& left) {
   restored_ = known_;
   for (const int process : known_) {
     heard_[process] = broke_[process] = scene_.now;
-    lost_at_.erase(process);  // that was not recorded
+    const auto lost_in = found(lost_in_, process);
+    const bool came_back = lost_in && *lost_in < record.round;  // and has a seat of a later round
+    if (!came_back) lost_at_.erase(process);                    // the loss was not recorded
     lost_noticed_.erase(process);
     states_[process].phase = rendezvous::WorkersPhase::Running;
   }
@@ -610,8 +615,11 @@ void Invariants::on_recovery(const std::optional<rendezvous::JobRecord>& left) {
   own_was_told_ = own && own->kind == Directive::Kind::Exit;
   stop_reason_ = record.stop.reason;
   said_again_ = phase == Phase::Stopping ? record.stop.reason : "";
-  restarts_at_.resize(std::min(restarts_at_.size(), record.spent.size()));
-  for (std::size_t i = restarts_at_.size(); i < record.spent.size(); ++i) {  // decided, and never told
+  const auto restarts = static_cast<std::size_t>(record.restarts);
+  restarts_at_.resize(std::min(restarts_at_.size(), restarts));
+  // Those that were decided, and never told. With a window the record has only the newest.
+  const std::size_t untold = std::min(restarts - restarts_at_.size(), record.spent.size());
+  for (std::size_t i = record.spent.size() - untold; i < record.spent.size(); ++i) {
     restarts_at_.push_back(scene_.coordinator->kept_at - record.spent[i]);
   }
   restarts_seen_ = record.restarts;

@@ -89,7 +89,7 @@ constexpr std::array<const char*, 9> kCoordinatorNames = {"AgentLinked",     "Ag
                                                           "AgentGone",       "StoreOpened",   "StoreFailed",
                                                           "CoordinatorTick", "Recovered",     "StoreLost"};
 constexpr std::array<const char*, 5> kCoordinatorPhases = {"Gathering", "Opening", "Running", "Stopping", "Over"};
-constexpr std::array<const char*, 27> kAgentNames = {"LinkUp",
+constexpr std::array<const char*, 28> kAgentNames = {"LinkUp",
                                                      "LinkDown",
                                                      "LinkFailed",
                                                      "LinkRefused",
@@ -115,18 +115,19 @@ constexpr std::array<const char*, 27> kAgentNames = {"LinkUp",
                                                      "HeadGone",
                                                      "Tick",
                                                      "HangFound",
-                                                     "WordsRead"};
+                                                     "WordsRead",
+                                                     "CoordinatorNamed"};
 constexpr std::array<const char*, 10> kAgentPhases = {"Idle",    "Starting", "Running", "Stopping", "Lingering",
                                                       "Killing", "Clearing", "Left",    "Revoking", "Quiet"};
 
 // What ten thousand seeds have to reach has a +, by event and phase. The others are rare or impossible.
 constexpr std::array<const char*, 9> kCoordinatorMust = {"+++++", "+++++", "+++++", "+++++", " + + ",
                                                          " +   ", "+++++", "+    ", "     "};
-constexpr std::array<const char*, 27> kAgentMust = {
+constexpr std::array<const char*, 28> kAgentMust = {
     "+ +++++ ++", "+ +++++ ++", "+ +++++ ++", "+         ", "+++++++ ++", "+++++++ ++", " + +      ",
     " +        ", "   + +    ", "  ++ +    ", "  ++ +  ++", "  ++      ", "  +       ", "  +       ",
     "  +       ", "  +       ", "  +       ", "  +     + ", "+   + +   ", "+ +++++ ++", "          ",
-    "          ", "+ +++++  +", "+ +++++  +", "+++++++ ++", "          ", "        ++"};
+    "          ", "+ +++++  +", "+ +++++  +", "+++++++ ++", "          ", "        ++", "          "};
 
 template <typename Counts, typename Musts, typename Names, typename Phases>
 void add_missing(std::vector<std::string>& missing, const Counts& counts, const Musts& musts, const Names& names,

@@ -58,8 +58,10 @@ void Invariants::on_told(const Process& process, const Directive& directive) {
     must_stop_.insert(process.index);
   }
   if (is_stop || (directive.kind == Directive::Kind::Run && is_newer)) must_leave_.insert(process.index);
-  if (the_end_ && directive.kind == Directive::Kind::Exit && directive.reason == the_end_->reason) {
-    heard_the_end_.insert(process.index);
+  if (directive.kind != Directive::Kind::Exit) return;
+  const bool is_first = heard_an_exit_.insert(process.index).second;  // it obeys this one, also if it was refused
+  if (is_first && the_end_ && directive.reason == the_end_->reason) {
+    heard_the_end_.emplace(process.index, *the_end_);
   }
 }
 
@@ -245,10 +247,9 @@ void Invariants::on_leave(const Process& process, const launcher::Leave& leave) 
                          !has(leave.directive.reason, "leaves the job");
   if (by_signal) coverage_.reached(Branch::DecidedAlone);
   const bool was_let_go = has(leave.directive.reason, "this node leaves the job");  // before the end
-  if (heard_the_end_.count(process.index) != 0 && !was_let_go) {
-    const bool same = leave.exit_code == the_end_->exit_code || (leave.exit_code == 1 && !leave.unkillable.empty());
-    promise(Promise::OneEnd, same && leave.directive.reason == the_end_->reason,
-            who + "; the end was " + the_end_->reason);
+  if (const auto end = found(heard_the_end_, process.index); end && !was_let_go) {
+    const bool same = leave.exit_code == end->exit_code || (leave.exit_code == 1 && !leave.unkillable.empty());
+    promise(Promise::OneEnd, same && leave.directive.reason == end->reason, who + "; the end was " + end->reason);
   }
   if (!scene_.coordinator || process.index != scene_.coordinator->process || !scene_.coordinator->over_since) return;
   if (scene_.now >= *scene_.coordinator->over_since + scene_.plan.lost_after) {

@@ -230,7 +230,8 @@ class Invariants {
   std::set<int> restored_;                        // processes of which a restarted coordinator has heard nothing yet
   std::map<int, Time> broke_;                     // by process: when that link broke for the coordinator
   std::map<int, Time> lost_noticed_, lost_at_;    // by process, if it was lost in the newest round
-  std::map<int, int> loss_told_;                  // by process: the round in which its loss was logged
+  std::map<int, int> lost_in_;                    // by process: the newest round in which it was lost
+  std::map<int, int> loss_told_;                  // by process: the same, of losses that were logged
   std::set<int> lost_by_cut_;                     // processes that were lost because their links broke
   std::set<int> challengers_;                     // processes that came while their node rank was held
   std::string stop_reason_;                       // why the newest round that was stopped was
@@ -241,19 +242,20 @@ class Invariants {
   std::map<int, rendezvous::Directive> told_;      // by process: the newest directive sent to it
   std::map<int, rendezvous::Directive> sent_off_;  // as told_, but only what was recorded and went to the network
   std::optional<rendezvous::Directive> sent_end_;
-  int sent_round_ = 0, sent_restarts_ = 0;        // the newest
-  std::set<int> must_stop_;                       // processes that know that they have to
-  std::set<int> must_leave_;                      // processes that know that their round is over
-  std::set<int> perhaps_lost_;                    // processes that may have been lost since the job is over
-  std::set<int> heard_the_end_;                   // processes that know how the job ended
-  bool addresses_differ_ = false;                 // the user was warned of it
-  bool own_was_told_ = false;                     // the coordinator's own agent was told to leave
-  std::optional<rendezvous::Directive> the_end_;  // how the job ended, as all nodes hear it
-  int succeeded_ = 0;                             // the newest round whose success was checked
-  int newest_hang_ = 0;                           // the newest round that a node has ended because its workers hung
-  int no_start_in_ = 0;                           // the newest round in which workers could not be started
-  bool must_be_over_ = false;                     // the record is gone
-  std::map<std::string, int> epochs_;             // the coordinator of each
+  int sent_round_ = 0, sent_restarts_ = 0;              // the newest
+  std::set<int> must_stop_;                             // processes that know that they have to
+  std::set<int> must_leave_;                            // processes that know that their round is over
+  std::set<int> perhaps_lost_;                          // processes that may have been lost since the job is over
+  std::set<int> heard_an_exit_;                         // processes that were told to leave, for whatever reason
+  std::map<int, rendezvous::Directive> heard_the_end_;  // how the job ended, for each process that knows it
+  bool addresses_differ_ = false;                       // the user was warned of it
+  bool own_was_told_ = false;                           // the coordinator's own agent was told to leave
+  std::optional<rendezvous::Directive> the_end_;        // how the job ended, as all nodes hear it
+  int succeeded_ = 0;                                   // the newest round whose success was checked
+  int newest_hang_ = 0;                // the newest round that a node has ended because its workers hung
+  int no_start_in_ = 0;                // the newest round in which workers could not be started
+  bool must_be_over_ = false;          // the record is gone
+  std::map<std::string, int> epochs_;  // the coordinator of each
 };
 
 }  // namespace ddp::sim

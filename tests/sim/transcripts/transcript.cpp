@@ -83,6 +83,7 @@ struct DescribeAgentEvent {
   std::string operator()(const LinkDown& event) const { return "its link breaks" + in_parentheses(event.why); }
   std::string operator()(const LinkFailed& event) const { return "gets no link" + in_parentheses(event.why); }
   std::string operator()(const LinkRefused& event) const { return "is refused a link" + in_parentheses(event.why); }
+  std::string operator()(const CoordinatorNamed&) const { return "learns which node coordinates"; }
   std::string operator()(const BeatArrived&) const { return "a heartbeat arrives"; }
   std::string operator()(const DirectiveArrived& event) const {
     const Directive& directive = event.directive;

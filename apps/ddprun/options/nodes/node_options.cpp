@@ -13,6 +13,7 @@
 #include "apps/ddprun/options/nodes/etcd_options.hpp"
 #include "apps/ddprun/options/usage_error.hpp"
 #include "launcher/platform/topology_file.hpp"
+#include "launcher/text/lower_case.hpp"
 #include "rendezvous/base/random_id.hpp"
 #include "rendezvous/base/text.hpp"
 #include "rendezvous/net/own_address.hpp"
@@ -110,8 +111,7 @@ milliseconds duration_of(const std::string& key, const std::string& value, doubl
 }
 
 bool word_of(const std::string& key, const std::string& value) {
-  std::string word = value;
-  std::transform(word.begin(), word.end(), word.begin(), [](unsigned char c) { return std::tolower(c); });
+  const std::string word = launcher::lower_case(value);
   for (const char* yes : {"1", "true", "t", "yes", "y"}) {
     if (word == yes) return true;
   }

@@ -89,6 +89,19 @@ TEST_CASE("given options: DDPRUN_GLOO holds the default of --gloo", "[apps][unit
   CHECK_THROWS_WITH(parse({"--gloo=nccl"}), Contains("--gloo: give torch or ddp, not 'nccl'"));
 }
 
+TEST_CASE("given options: a time is a number of seconds, or has a unit", "[apps][unit]") {
+  CHECK(parse({"--hang-timeout=0.5"}).hang_timeout == 0.5);
+  CHECK(parse({"--hang-timeout=1500ms"}).hang_timeout == 1.5);
+  CHECK(parse({"--shutdown-timeout=2m"}).shutdown_timeout == 120);
+  CHECK(parse({"--preload-timeout=1h"}).preload_timeout == 3600);
+  CHECK_THROWS_WITH(parse({"--shutdown-timeout=500ms"}), Contains("--shutdown-timeout: '500ms': give whole seconds"));
+  CHECK_THROWS_WITH(parse({"--stacks-timeout=2m"}), Contains("--stacks-timeout: '2m' is not a time, 0 to 60 s; give "));
+  for (const char* wrong : {"", "s", "5 s", "-1", "nan", "1d"}) {
+    INFO(wrong);
+    CHECK_THROWS_WITH(parse({"--hang-timeout=" + std::string(wrong)}), Contains("is not a time, 0 or more; give sec"));
+  }
+}
+
 TEST_CASE("given options: the error about a wrong variable names its option", "[apps][unit]") {
   const Variable interval("PET_MONITOR_INTERVAL", "often");
   CHECK_THROWS_WITH(parse({}), Contains("--monitor-interval: 'often'"));

@@ -241,6 +241,15 @@ void golden(ddp::Session& session, const std::string& path) {
 
 // ---- against one process with the whole batch ----
 
+// The statistics that decide have the same bits on every rank.
+void expect_same_bits(const ddp::ProcessGroup& world, Values& own, const std::string& label) {
+  Values everyones(own.size() * static_cast<std::size_t>(world.size()));
+  world.all_gather(own, everyones);
+  for (std::size_t i = 0; i < everyones.size(); ++i) {
+    expect(everyones[i] == own[i % own.size()], label + "ranks have other bits");
+  }
+}
+
 // Random shapes, some with more values than one block. Every rank knows the whole batch.
 void whole(ddp::Session& session, const std::string& seed) {
   const ddp::ProcessGroup world = session.world();
@@ -296,12 +305,7 @@ void whole(ddp::Session& session, const std::string& seed) {
     compare<Float64>(label + "bias_grad", together.bias_grad, single.bias_grad, 1e-9);
     compare<Float64>(label + "mean", together.mean, single.mean, 1e-12);
     compare<Float64>(label + "var", together.var, single.var, 1e-9);
-    // The statistics that decide have the same bits on every rank.
-    std::vector<double> everyones(together.mean.size() * static_cast<std::size_t>(world.size()));
-    world.all_gather(together.var, everyones);
-    for (std::size_t i = 0; i < everyones.size(); ++i) {
-      expect(everyones[i] == together.var[i % f.channels], label + "ranks have other bits");
-    }
+    expect_same_bits(world, together.var, label);
   }
 }
 

@@ -261,6 +261,23 @@ class PlacesHook final : public CommHook {
   const Tensors& tensors_;
 };
 
+void refuses_to_move_now(DistributedDataParallel& model, std::vector<float>& values) {
+  try {
+    model.set_value(1, values.data());
+    expect(false, "moved in the middle of a step");
+  } catch (const Error& error) {
+    expect(std::string(error.what()).find("parameter 1 (p1) cannot move in the middle of a step") == 0, error.what());
+  }
+}
+
+void refuses_to_move(Session& session) {
+  Tensors in_bucket({10});
+  DistributedDataParallel view(session.world(), in_bucket.parameters(false));
+  report_failure("gradient in a bucket", [&] { view.set_gradient(0, in_bucket.grads[0].data()); });
+  report_failure("no such buffer", [&] { view.set_buffer(0, in_bucket.grads[0].data()); });
+  report_failure("null", [&] { view.set_value(0, nullptr); });
+}
+
 // All memory is somewhere else after each step. What was there is filled with other numbers.
 void moved(Session& session) {
   const int rank = session.rank();
@@ -301,15 +318,7 @@ void moved(Session& session) {
         t.fill(i, static_cast<float>((rank + 1) * n));
         model.mark_ready(i);
       }
-      if (step == 0) {
-        try {
-          model.set_value(1, before.values[1].data());
-          expect(false, "moved in the middle of a step");
-        } catch (const Error& error) {
-          expect(std::string(error.what()).find("parameter 1 (p1) cannot move in the middle of a step") == 0,
-                 error.what());
-        }
-      }
+      if (step == 0) refuses_to_move_now(model, before.values[1]);
       model.synchronize();
       for (std::size_t i = 0; i < 3; ++i) expect(t.grad_is(i, sum), "averages are in the gradients' new places");
       move();
@@ -324,12 +333,7 @@ void moved(Session& session) {
   }
   expect(mean_before[0] == -7, "the old buffer is left alone");
   hooked.synchronize();
-
-  Tensors in_bucket({10});
-  DistributedDataParallel view(session.world(), in_bucket.parameters(false));
-  report_failure("gradient in a bucket", [&] { view.set_gradient(0, in_bucket.grads[0].data()); });
-  report_failure("no such buffer", [&] { view.set_buffer(0, in_bucket.grads[0].data()); });
-  report_failure("null", [&] { view.set_value(0, nullptr); });
+  refuses_to_move(session);
 }
 
 // Averages of 16-bit gradients have the bits of an averaging all_reduce.

@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "tests/integration/page.hpp"
+#include "tests/integration/diagnosis/page.hpp"
 #include "tests/support/ports.hpp"
 
 using Catch::Matchers::Contains;

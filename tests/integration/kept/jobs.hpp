@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <string>
 
-#include "tests/integration/kept_worker_ends.hpp"
+#include "tests/integration/kept/worker_ends.hpp"
 
 namespace ddp::testing {
 

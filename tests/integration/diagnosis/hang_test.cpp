@@ -119,7 +119,7 @@ TEST_CASE("hang: with --on-hang stop the job ends with code 1, though restarts a
 TEST_CASE("hang: --on-hang is refused where it could do nothing, or harm", "[launcher][integration]") {
   const Result alone = run(ddprun({"--on-hang=stop"}, {"exit=0"}));
   CHECK(alone.code == 2);
-  CHECK_THAT(alone.err, Contains("--on-hang stop does nothing without --hang-timeout SECONDS"));
+  CHECK_THAT(alone.err, Contains("--on-hang stop does nothing without --hang-timeout TIME"));
 }
 
 TEST_CASE("hang: on two nodes both name the rank and its line, though it is on one of them",

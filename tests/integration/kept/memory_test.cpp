@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "tests/integration/ddprun.hpp"
-#include "tests/integration/kept_jobs.hpp"
+#include "tests/integration/kept/jobs.hpp"
 
 using Catch::Matchers::Contains;
 using namespace ddp::testing;

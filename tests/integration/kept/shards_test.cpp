@@ -5,7 +5,7 @@
 #include <random>
 #include <string>
 
-#include "tests/integration/kept_jobs.hpp"
+#include "tests/integration/kept/jobs.hpp"
 
 using Catch::Matchers::Contains;
 using namespace ddp::testing;
