@@ -85,6 +85,7 @@ inline constexpr char kCgroup[] = "DDPRUN_CGROUP";
 inline constexpr char kBackendPath[] = "DDP_BACKEND_PATH";    // folder searched first for libddp_gloo.so
 inline constexpr char kNcclLibrary[] = "DDP_NCCL_LIBRARY";    // NCCL's library file, instead of libnccl.so.2
 inline constexpr char kCudaLibrary[] = "DDP_CUDA_LIBRARY";    // the CUDA driver's library file, instead of libcuda.so.1
+inline constexpr char kNcclRegister[] = "DDP_NCCL_REGISTER";  // "1": gradient buckets are in memory that NCCL knows
 inline constexpr char kSocketIfname[] = "DDP_SOCKET_IFNAME";  // interface for CPU collectives
 inline constexpr char kGlooSocketIfname[] = "GLOO_SOCKET_IFNAME";  // PyTorch's name for it; DDP_… wins
 inline constexpr char kRingBytes[] = "DDP_RING_BYTES";             // bytes of shared memory in which a rank moves data

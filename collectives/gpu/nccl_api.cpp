@@ -34,6 +34,12 @@ NcclApi nccl_table(const SharedLibrary& library) {
   library.find("ncclSend", api.send);
   library.find("ncclRecv", api.receive);
   library.find_if_there("ncclCommSplit", api.comm_split);
+  library.find_if_there("ncclMemAlloc", api.memory_allocate);
+  library.find_if_there("ncclMemFree", api.memory_free);
+  library.find_if_there("ncclCommRegister", api.comm_register);
+  library.find_if_there("ncclCommDeregister", api.comm_deregister);
+  library.find_if_there("ncclCommWindowRegister", api.comm_window_register);
+  library.find_if_there("ncclCommWindowDeregister", api.comm_window_deregister);
   return api;
 }
 

@@ -14,6 +14,7 @@ namespace ddp::collectives {
 
 struct NcclCommunicator;  // opaque
 struct CudaStream;        // opaque; cudaStream_t points to one
+struct NcclWindow;        // opaque
 
 // Any other value, of a later release, is a failure, which get_error_string describes.
 enum class NcclResult : std::int32_t {
@@ -51,6 +52,7 @@ struct NcclUniqueId {
 
 constexpr int kNcclUndefined = INT_MIN;
 constexpr int kNcclNoColor = -1;
+constexpr int kNcclSymmetricWindow = 1;  // operations use the memory at the same offset on all ranks
 
 // The layout of NCCL 2.18. Later releases append fields; they read size and version and use defaults for missing
 // fields.
@@ -90,7 +92,14 @@ struct NcclApi {
   NcclResult (*reduce_scatter)(const void* input, void* output, std::size_t, NcclType, NcclReduction, Comm, Stream);
   NcclResult (*send)(const void* data, std::size_t, NcclType, int peer, Comm, Stream);
   NcclResult (*receive)(void* data, std::size_t, NcclType, int peer, Comm, Stream);
-  NcclResult (*comm_split)(Comm, int color, int key, Comm* child, NcclConfig*);  // 2.18; may be null
+  // What follows may be null.
+  NcclResult (*comm_split)(Comm, int color, int key, Comm* child, NcclConfig*);  // since 2.18
+  NcclResult (*memory_allocate)(void** memory, std::size_t);                     // this and the next three since 2.19
+  NcclResult (*memory_free)(void* memory);
+  NcclResult (*comm_register)(Comm, void* memory, std::size_t, void** handle);
+  NcclResult (*comm_deregister)(Comm, void* handle);
+  NcclResult (*comm_window_register)(Comm, void* memory, std::size_t, NcclWindow**, int flags);  // both since 2.27
+  NcclResult (*comm_window_deregister)(Comm, NcclWindow*);
 };
 
 // Opens one library; throws rendezvous::Error.

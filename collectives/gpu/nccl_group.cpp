@@ -418,6 +418,64 @@ ddp_backend_status NcclGroup::barrier(const Call& call) {
   });
 }
 
+NcclGroup::Registration NcclGroup::best_registration() const {
+  if (api_.memory_allocate == nullptr || api_.memory_free == nullptr) return Registration::None;
+  if (api_.comm_window_register != nullptr && api_.comm_window_deregister != nullptr) return Registration::Window;
+  return api_.comm_register != nullptr && api_.comm_deregister != nullptr ? Registration::Buffer : Registration::None;
+}
+
+ddp_backend_status NcclGroup::register_memory(void* memory, std::size_t size, Registration wanted, Registered& result,
+                                              const Call& call) {
+  result = {};
+  if (wanted == Registration::Window) {
+    // NCCL returns success although the registration has only begun. Its threads write the window.
+    NcclWindow*& window = windows_.emplace_back(nullptr);
+    const ddp_backend_status status = enqueue(call, [&](NcclCommunicator* comm) {
+      const NcclResult begun = api_.comm_window_register(comm, memory, size, &window, kNcclSymmetricWindow);
+      return begun == NcclResult::Success ? NcclResult::InProgress : begun;
+    });
+    if (status != DDP_BACKEND_OK) return status;
+    if (window != nullptr) result = {Registration::Window, window};
+  }
+  if (result.handle == nullptr && wanted != Registration::None && api_.comm_register != nullptr) {
+    void* handle = nullptr;
+    const ddp_backend_status status =
+        enqueue(call, [&](NcclCommunicator* comm) { return api_.comm_register(comm, memory, size, &handle); });
+    if (status != DDP_BACKEND_OK) return status;
+    if (handle != nullptr) result = {Registration::Buffer, handle};
+  }
+  result.number = ++registrations_;
+  note_registration(size * 4 + static_cast<std::uint64_t>(result.kind));
+  return DDP_BACKEND_OK;
+}
+
+void NcclGroup::deregister(const Registered& registered) {
+  if (registered.kind == Registration::None) return;
+  BackendError ignored;  // an error of the communicator, which the next operation finds
+  const Call call = {nullptr, Clock::now() + kLeavePatience, &ignored};
+  enqueue(call, [&](NcclCommunicator* comm) {
+    if (registered.kind == Registration::Buffer) return api_.comm_deregister(comm, registered.handle);
+    return api_.comm_window_deregister(comm, static_cast<NcclWindow*>(registered.handle));
+  });
+  note_registration(registered.number * 4 + 3);
+}
+
+void NcclGroup::note_registration(std::uint64_t event) {
+  const std::lock_guard lock(mutex_);
+  constexpr std::uint64_t kPrime = 1099511628211U;  // the hash is FNV-1a
+  registration_history_ = (registration_history_ ^ event) * kPrime + 1;
+}
+
+std::uint64_t NcclGroup::registration_history() {
+  const std::lock_guard lock(mutex_);
+  return registration_history_;
+}
+
+bool NcclGroup::left_behind() {
+  const std::lock_guard lock(mutex_);
+  return left_behind_;
+}
+
 ddp_backend_status NcclGroup::poll_error(ddp_backend_error* error) {
   {
     const std::lock_guard lock(mutex_);

@@ -21,6 +21,7 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -92,6 +93,29 @@ class NcclGroup {
   ddp_backend_status receive(void* data, std::size_t count, std::int32_t dtype, int peer, const Call& call);
   ddp_backend_status barrier(const Call& call);
 
+  // How NCCL knows a piece of memory, which then need not be copied on its way: not at all, as a buffer of each rank
+  // (ncclCommRegister), or as a window of all ranks (ncclCommWindowRegister). All ranks or none use registered memory
+  // in an operation, and at the same offset; else NCCL promises nothing.
+  enum class Registration : std::uint8_t { None, Buffer, Window };
+  struct Registered {
+    Registration kind = Registration::None;
+    void* handle = nullptr;
+    std::uint64_t number = 0;  // counts this rank's registrations
+  };
+  // Returns the best one that this NCCL has.
+  Registration best_registration() const;
+  // Registers memory of ncclMemAlloc, which every rank of the group must do. The result is a buffer where the GPUs
+  // cannot have a window, and None where NCCL registers nothing, such as with NCCL_LOCAL_REGISTER=0.
+  ddp_backend_status register_memory(void* memory, std::size_t size, Registration wanted, Registered& result,
+                                     const Call& call);
+  // Ends a registration; no operation may use the memory any more. Does nothing after an abort, which has ended it.
+  void deregister(const Registered& registered);
+  // Returns a number that is equal on two ranks if both registered and deregistered memory of the same sizes in the
+  // same order. Windows are at the same place on all ranks only then.
+  std::uint64_t registration_history();
+  // Returns whether NCCL did not return from an abort, so that kernels may still use memory.
+  bool left_behind();
+
   // Returns the error that NCCL's own threads have found (ncclCommGetAsyncError). After one, operations in flight never
   // end.
   ddp_backend_status poll_error(ddp_backend_error* error);
@@ -116,6 +140,7 @@ class NcclGroup {
   ddp_backend_status with_reduction(std::int32_t dtype, Reduction reduction, const Call& call, Function&& function);
   ddp_backend_status wait_until_ready(NcclResult result, Deadline deadline, ddp_backend_error* error,
                                       const std::atomic<bool>* ended = nullptr);
+  void note_registration(std::uint64_t event);
   ddp_backend_status to_status(NcclResult result, ddp_backend_error* error) const;
 
   const NcclApi& api_;
@@ -129,6 +154,9 @@ class NcclGroup {
   bool aborted_ = false;
   bool left_behind_ = false;
   NcclCommunicator* comm_ = nullptr;
+  std::deque<NcclWindow*> windows_;  // where NCCL's threads put them
+  std::uint64_t registrations_ = 0;
+  std::uint64_t registration_history_ = 0;
 };
 
 }  // namespace ddp::collectives

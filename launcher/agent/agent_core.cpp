@@ -490,7 +490,7 @@ void AgentCore::take_words(WorkerFailure& failure, const WorkerWords& words) con
   failure.error_record = words.error_record;
   failure.stderr_log = words.stderr_log;
   failure.flight_recorder = words.flight_recorder;
-  if (!failure.stopped_by_ddprun) failure.hint = hint_for(failure, config_.python, words.log_error);
+  if (!failure.stopped_by_ddprun) failure.hint = hint_for(failure, config_.python, words.log_error, words.gpu_fault);
 }
 
 // Kills workers that have not become quiet in time.

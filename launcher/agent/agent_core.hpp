@@ -180,6 +180,7 @@ struct WorkerWords {  // what a dead worker left, known once its streams are dra
   std::string stderr_log = {};       // the file that has all of its stderr; empty: none
   std::string flight_recorder = {};  // libddp's file; empty: none
   std::string log_error = {};        // why its last lines may be missing in files that it wrote itself; else empty
+  std::string gpu_fault = {};        // what has happened to the memory of its GPU; else empty
 };
 struct WordsRead {  // answer to ReadWords
   std::vector<int> local_ranks;

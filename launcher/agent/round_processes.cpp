@@ -132,6 +132,7 @@ void RoundProcesses::preload() {
 
 void RoundProcesses::start(rendezvous::Assignment assignment, std::string agent_socket) {
   oom_.start();
+  gpu_faults_.start();
   asked_.clear();
   asked_groups_.clear();
   killing_ = false;
@@ -564,6 +565,7 @@ void RoundProcesses::on_worker_exit(Worker& worker, ExitStatus status) {
   if (!status.success() && event.message.empty()) event.message = timeout_of(worker);
   if (status.signal == SIGKILL && !by_timer) event.out_of_memory = oom_.explain(worker.pid);
   if (!status.success()) event.exiting = exiting_workers();
+  if (!status.success() && !by_timer) worker.gpu_fault = gpu_faults_.explain(worker.pid);
   out_.log.info("worker_exited", name_of(worker) + " " + describe(status), worker.rank);
   handle_(event);  // it may start another process in this worker's place
 }
@@ -757,7 +759,8 @@ WorkerWords RoundProcesses::words_of(const Worker& worker, Output::LastWords las
     error.text = worker.expired_timers + (error.text.empty() ? "" : "\n") + error.text;
   }
   return {std::move(error.text), std::move(last.lines),        std::move(error.record),
-          std::move(last.log),   has_recorder ? recorder : "", log_error};
+          std::move(last.log),   has_recorder ? recorder : "", log_error,
+          worker.gpu_fault};
 }
 
 // Returns why files that workers write themselves may lack their end. Nobody else notices: what is teed is written

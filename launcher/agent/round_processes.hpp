@@ -41,6 +41,7 @@
 #include "launcher/process/limits.hpp"
 #include "launcher/process/spawner.hpp"
 #include "launcher/process/tcp_sockets.hpp"
+#include "launcher/report/gpu_fault.hpp"
 #include "launcher/report/oom.hpp"
 #include "rendezvous/net/asio.hpp"
 
@@ -132,6 +133,7 @@ class RoundProcesses {
     bool end_recorded = false;      // among the job's events
     std::string incarnation;
     std::string error_file;
+    std::string gpu_fault;       // what has happened to the memory of its GPU; empty: nothing known
     std::string expired_timers;  // why it was sent timer_signal; empty: it was not
     int timer_signal = 0;
     // The process that had this place before, if one was replaced in this round; what it left is killed.
@@ -226,6 +228,7 @@ class RoundProcesses {
   LastRound last_round_;
   DeathWatch death_watch_;
   OomWatch oom_;
+  GpuFaultWatch gpu_faults_;
   StoreSearch store_search_;
   std::optional<FileTimer> file_timer_;  // absent: not enabled
   std::set<pid_t> asked_;                // processes that were asked to end, since a dead worker left them

@@ -46,6 +46,14 @@ constexpr char kNoDriver[] =
 constexpr char kGpuFault[] =
     "a kernel on the GPU failed some time before this line, often because of an index out of range: "
     "CUDA_LAUNCH_BLOCKING=1 shows which one";
+constexpr char kGpuMemory[] =
+    "the memory of a GPU failed, not the program: nvidia-smi -q -d ECC,ROW_REMAPPER and Xid in dmesg show which GPU; "
+    "reset it (nvidia-smi --gpu-reset), or start without that node (--exclude-after 1 replaces it by a spare)";
+constexpr char kNcclVersions[] =
+    "the ranks have different versions of NCCL: the line has them as numbers, 22809 for 2.28.9; on each node, python "
+    "-c "
+    "'import torch; print(torch.cuda.nccl.version())' shows PyTorch's, NCCL_DEBUG=VERSION any program's; "
+    "LD_LIBRARY_PATH, LD_PRELOAD or DDP_NCCL_LIBRARY may choose another file on one of them";
 constexpr char kWindowsLines[] = "the script has Windows line ends: sed -i 's/\\r$//' SCRIPT removes them";
 constexpr char kPortTaken[] =
     "a port that it needs is taken: ss -ltnp shows by which process; with one node leave --master-port out, and a "
@@ -94,6 +102,11 @@ const Symptom kSymptoms[] = {
     {Where::Anywhere, {"Found no NVIDIA driver on your system"}, kNoDriver},
     {Where::Anywhere, {"CUDA driver version is insufficient"}, kNoDriver},
     {Where::Anywhere, {"no CUDA-capable device is detected"}, kNoDriver},
+    {Where::Anywhere, {"uncorrectable ECC error encountered"}, kGpuMemory},
+    {Where::Anywhere, {"cudaErrorECCUncorrectable"}, kGpuMemory},
+    {Where::Anywhere, {"CUDA_ERROR_ECC_UNCORRECTABLE"}, kGpuMemory},
+    {Where::Anywhere, {"Mismatched NCCL version detected"}, kNcclVersions},
+    {Where::Anywhere, {"Mismatched NCCL git versions detected"}, kNcclVersions},
     {Where::Anywhere, {"device-side assert triggered"}, kGpuFault},
     {Where::Anywhere, {"an illegal memory access was encountered"}, kGpuFault},
     {Where::Anywhere,
@@ -252,11 +265,13 @@ std::string hint_for_signal(const WorkerFailure& failure) {
 
 }  // namespace
 
-std::string hint_for(const WorkerFailure& failure, const std::string& python, const std::string& log_error) {
+std::string hint_for(const WorkerFailure& failure, const std::string& python, const std::string& log_error,
+                     const std::string& gpu_fault) {
   if (failure.status.success()) return "";
   if (!failure.out_of_memory.empty()) {
     return "fewer or smaller workers (batch, DataLoader workers, data held in memory), or more memory for the job";
   }
+  if (!gpu_fault.empty()) return std::string(kGpuMemory) + " (" + gpu_fault + ")";
   if (!log_error.empty()) {
     return "the disk with its logs takes no more (" + log_error +
            "): it may have failed because of that, and its last lines are missing; df -h shows the disk, --log-dir "

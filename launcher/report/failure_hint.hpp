@@ -10,9 +10,10 @@
 namespace ddp::launcher {
 
 // Returns the hint; empty if no entry fits. `python` is the interpreter that runs the workers; empty if ddprun chose
-// none. `log_error` is the reason why files that the worker wrote itself may lack their end; empty if there is none.
+// none. `log_error` is the reason why files that the worker wrote itself may lack their end, and `gpu_fault` what has
+// happened to the memory of its GPU; empty if there is none.
 std::string hint_for(const rendezvous::WorkerFailure& failure, const std::string& python,
-                     const std::string& log_error = "");
+                     const std::string& log_error = "", const std::string& gpu_fault = "");
 
 // Returns whether a worker's message says that it waited in vain.
 bool is_timeout(const std::string& message);

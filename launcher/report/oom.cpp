@@ -1,28 +1,21 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "launcher/report/oom.hpp"
 
-#include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <charconv>
-#include <chrono>
 #include <fstream>
 #include <iterator>
 #include <sstream>
 #include <vector>
 
-#include "rendezvous/base/descriptor.hpp"
+#include "launcher/report/kernel_log.hpp"
 #include "rendezvous/base/text.hpp"
 
 namespace ddp::launcher {
 
 namespace {
-
-constexpr ino_t kInitialPidNamespace = 0xEFFFFFFC;  // PROC_PID_INIT_INO; the kernel's log has its pids
-constexpr std::int64_t kClocksDiffer = 1'000'000;   // us; the log's clock is another one, which differs a little
 
 std::string content_of(const std::string& path) {
   std::ifstream file(path);
@@ -40,30 +33,12 @@ bool has_item(const std::string& list, const std::string& item) {
 
 bool exists(const std::string& path) { return access(path.c_str(), R_OK) == 0; }
 
-bool in_initial_pid_namespace() {
-  struct stat status = {};
-  return stat("/proc/self/ns/pid", &status) == 0 && status.st_ino == kInitialPidNamespace;
-}
-
 std::string in_mib(const std::string& bytes) {
   std::int64_t number = 0;
   const auto [end, error] = std::from_chars(bytes.data(), bytes.data() + bytes.size(), number);
   constexpr std::int64_t kNoLimit = std::int64_t{1} << 62;  // cgroup v1 writes a number close to 2^63
   if (error != std::errc() || number >= kNoLimit) return "";
   return std::to_string(number >> 20) + " MiB";
-}
-
-// Reads the log from its beginning, one record with each read; EPIPE means that some were overwritten meanwhile.
-bool kernel_log_names(pid_t pid, std::int64_t since) {
-  const rendezvous::Descriptor log(open("/dev/kmsg", O_RDONLY | O_NONBLOCK | O_CLOEXEC));
-  bool named = false;
-  char record[8192];
-  while (log && !named) {
-    const ssize_t size = read(log.get(), record, sizeof record);
-    if (size < 0 && errno != EPIPE) break;
-    named = names_as_killed({record, static_cast<std::size_t>(std::max<ssize_t>(size, 0))}, pid, since);
-  }
-  return named;
 }
 
 }  // namespace
@@ -93,11 +68,7 @@ bool names_as_killed(std::string_view record, pid_t pid, std::int64_t since) {
   const std::string number = std::to_string(pid);
   const bool is_about = rest.starts_with(number) && rest.size() > number.size() &&
                         (rest[number.size()] == ' ' || rest[number.size()] == ',');
-  // priority, sequence number, time
-  const auto time_at = record.find(',', record.find(',') + 1) + 1;
-  std::int64_t time = 0;
-  const auto [end, error] = std::from_chars(record.data() + time_at, record.data() + record.size(), time);
-  return is_about && error == std::errc() && time + kClocksDiffer >= since;
+  return is_about && is_record_since(record, since);
 }
 
 std::string memory_cgroup(const std::string& cgroups, const std::string& mounts) {
@@ -134,12 +105,11 @@ std::string memory_cgroup(const std::string& cgroups, const std::string& mounts)
 
 OomWatch::OomWatch()
     : cgroup_(memory_cgroup(content_of("/proc/self/cgroup"), content_of("/proc/self/mountinfo"))),
-      reads_kernel_log_(in_initial_pid_namespace()) {}
+      reads_kernel_log_(kernel_log_has_our_pids()) {}
 
 void OomWatch::start() {
-  using std::chrono::duration_cast, std::chrono::microseconds;
   explained_ = count();
-  round_started_ = duration_cast<microseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
+  round_started_ = kernel_log_now();
 }
 
 OomCounts OomWatch::count() const {
@@ -166,7 +136,8 @@ std::string OomWatch::explain(pid_t pid) {
     if (!limit.empty()) limit = " (its limit is " + limit + ")";
   }
   // The log may be long, so it is read only if the counter says that there is something in it.
-  if (machine && reads_kernel_log_ && kernel_log_names(pid, round_started_)) {
+  const auto names = [&](std::string_view record) { return names_as_killed(record, pid, round_started_); };
+  if (machine && reads_kernel_log_ && search_kernel_log(names)) {
     return "the kernel's log says that it killed process " + std::to_string(pid) + limit;
   }
   if (cgroup) return "the kernel killed a process of this job's cgroup for lack of memory" + limit;

@@ -8,6 +8,7 @@
 #include "runtime/api/c_handles.hpp"
 #include "runtime/api/options.hpp"
 #include "runtime/training/cuda/cuda_compress_hook.hpp"
+#include "runtime/training/cuda/cuda_powersgd.hpp"
 #include "runtime/training/ddp/reducer.hpp"
 #include "runtime/training/hooks/builtin_comm_hooks.hpp"
 #include "runtime/training/hooks/powersgd.hpp"
@@ -23,14 +24,6 @@ using ddp::runtime::Reducer;
 
 Reducer* of(ddp_reducer* handle) { return reinterpret_cast<Reducer*>(handle); }
 const Reducer* of(const ddp_reducer* handle) { return reinterpret_cast<const Reducer*>(handle); }
-
-// Returns the reducer if its gradients are on the host, where PowerSGD computes.
-Reducer& on_cpu(Reducer& model) {
-  if (!model.is_on_gpu()) return model;
-  throw Error(ErrorCode::InvalidArgument,
-              "PowerSGD is for memory of the CPU, and the model is on a GPU: register bf16_compress_hook or "
-              "fp16_compress_hook, which halve what is sent there");
-}
 
 // A hook of the program, behind function pointers.
 class UsersHook final : public CommHook {
@@ -133,7 +126,7 @@ ddp_status ddp_reducer_register_builtin_comm_hook(ddp_reducer* reducer, int32_t 
 
 ddp_status ddp_reducer_register_powersgd_hook(ddp_reducer* reducer, const ddp_powersgd_options* options) {
   return guard([&] {
-    Reducer& registers = on_cpu(not_null(of(reducer), "the reducer"));
+    Reducer& registers = not_null(of(reducer), "the reducer");
     const ddp_powersgd_options given = DDP_OPTIONS(ddp_powersgd_options, random_seed, options);
     ddp::runtime::PowerSgdOptions chosen;
     if (given.matrix_approximation_rank != 0) chosen.columns = given.matrix_approximation_rank;
@@ -142,7 +135,9 @@ ddp_status ddp_reducer_register_powersgd_hook(ddp_reducer* reducer, const ddp_po
     chosen.error_feedback = given.no_error_feedback == 0;
     chosen.warm_start = given.no_warm_start == 0;
     chosen.seed = given.random_seed;
-    registers.register_comm_hook(std::make_unique<ddp::runtime::PowerSgdHook>(registers.group(), chosen));
+    registers.register_comm_hook(registers.is_on_gpu()
+                                     ? ddp::runtime::make_cuda_powersgd_hook(registers.group(), chosen)
+                                     : std::make_unique<ddp::runtime::PowerSgdHook>(registers.group(), chosen));
   });
 }
 

@@ -139,6 +139,10 @@ class ProcessGroup final : private DeadlineWatch::Watched {
   // Splits the communicator; every rank of the group must call it. Returns the part for this rank's color, or null if
   // color is negative or NCCL is too old. Throws rendezvous::Error.
   std::unique_ptr<DeviceCollectives> split_device(int color, GroupPlace place, DeadlineWatch::Time deadline);
+  // Returns what knows of NCCL and of memory that is registered with it, or null; and when an operation that begins now
+  // has to be done.
+  collectives::NcclGroup* nccl() const { return config_.on_device != nullptr ? &config_.on_device->nccl() : nullptr; }
+  std::chrono::steady_clock::time_point deadline() const { return std::chrono::steady_clock::now() + config_.timeout; }
   // Returns NCCL's own handle, for callers that use NCCL directly. Throws rendezvous::Error if there is none or it was
   // aborted.
   collectives::NcclCommunicator* nccl_communicator();

@@ -90,7 +90,7 @@ only runtime api             include base collective device diagnosis group reco
 only runtime/training tensor_file
 only runtime/training hooks
 only runtime/training optim
-only runtime/training kernels      optim
+only runtime/training kernels      hooks optim
 only runtime/training cuda         ddp hooks kernels optim
 only runtime/training ddp          hooks
 only runtime/training batch_norm   ddp

@@ -7,13 +7,12 @@
 
 namespace ddp::runtime {
 
-Bucket::Bucket(const TensorPlace& place, std::int32_t dtype, std::vector<ddp_grad_slice> slices, ProcessGroup& group)
-    : place_(place), dtype_(dtype), slices_(std::move(slices)), order_(place) {
+Bucket::Bucket(const TensorPlace& place, std::int32_t dtype, std::vector<ddp_grad_slice> slices, TensorMemory memory)
+    : place_(place), dtype_(dtype), slices_(std::move(slices)), memory_(std::move(memory)), order_(place) {
   for (ddp_grad_slice& slice : slices_) {
     slice.offset = count_;
     count_ += slice.count;
   }
-  memory_ = TensorMemory(place, count_ * dtype_size(dtype_), &group);
   order_.leave();
 }
 

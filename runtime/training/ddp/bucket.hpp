@@ -17,8 +17,8 @@ namespace ddp::runtime {
 class Bucket {
  public:
   // slices are given without offsets, which the constructor computes from the counts. The shapes
-  // they point to must outlive the bucket. All ranks of the group make it together.
-  Bucket(const TensorPlace& place, std::int32_t dtype, std::vector<ddp_grad_slice> slices, ProcessGroup& group);
+  // they point to must outlive the bucket. `memory` is at that place and has room for all of them.
+  Bucket(const TensorPlace& place, std::int32_t dtype, std::vector<ddp_grad_slice> slices, TensorMemory memory);
   Bucket(Bucket&&) noexcept = default;
   Bucket& operator=(Bucket&&) noexcept = default;
   Bucket(const Bucket&) = delete;

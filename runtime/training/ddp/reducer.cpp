@@ -8,6 +8,7 @@
 #include "runtime/base/buffer.hpp"
 #include "runtime/base/scale.hpp"
 #include "runtime/collective/make_operation.hpp"
+#include "runtime/training/ddp/bucket_memory.hpp"
 
 namespace ddp::runtime {
 namespace {
@@ -32,6 +33,7 @@ Reducer::Reducer(Checked from)
       options_(from.options),
       parameters_(std::move(from.parameters)),
       place_(std::move(from.place)),
+      registers_buckets_(from.registers_buckets),
       buffers_(std::move(from.buffers)),
       gradients_(std::move(from.gradients)),
       plan_(plan(backward_order(parameters_.size()))),
@@ -67,6 +69,7 @@ Reducer::Checked Reducer::checked(Checked from, const ddp_parameter* parameters,
   check_on_all_ranks(from.exchange, [&] {
     from.parameters = replicated(from.group, "parameter", parameters, count);
     from.place = common_place(from.parameters);
+    from.registers_buckets = from.place.is_gpu() && wants_registered_buckets();
     from.gradients = gradients(parameters, from.parameters, from.options);
     from.buffers = replicated(from.group, "buffer", from.options.buffers, from.options.buffer_count);
   });
@@ -123,11 +126,13 @@ std::vector<PlannedBucket> Reducer::plan(const std::vector<std::size_t>& order) 
 // Finds differences between ranks before they lead to a collective that hangs or ends the process.
 void Reducer::compare_across_ranks() {
   const auto count = [](const auto& list) { return static_cast<std::int64_t>(list.size()); };
-  compare_numbers(host_exchange_, {{"the model has ", count(parameters_), " parameters", kSameModel},
-                                   {"the model has ", count(buffers_), " buffers", kSameModel},
-                                   {"find_unused_parameters is ", options_.find_unused_parameters, "", kSameOptions},
-                                   {"static_graph is ", options_.static_graph, "", kSameOptions},
-                                   {"no_broadcast_buffers is ", options_.no_broadcast_buffers, "", kSameOptions}});
+  compare_numbers(host_exchange_,
+                  {{"the model has ", count(parameters_), " parameters", kSameModel},
+                   {"the model has ", count(buffers_), " buffers", kSameModel},
+                   {"find_unused_parameters is ", options_.find_unused_parameters, "", kSameOptions},
+                   {"static_graph is ", options_.static_graph, "", kSameOptions},
+                   {"no_broadcast_buffers is ", options_.no_broadcast_buffers, "", kSameOptions},
+                   {"DDP_NCCL_REGISTER is ", registers_buckets_ ? 1 : 0, "", "set it alike on all ranks"}});
   compare_shapes(host_exchange_, parameters_);
   compare_shapes(host_exchange_, buffers_);
   compare_numbers(host_exchange_,
@@ -145,7 +150,15 @@ bool Reducer::can_rebuild() const {
          std::all_of(gradients_.begin(), gradients_.end(), [&](const Gradient& g) { return may_move || g.own; });
 }
 
-std::vector<Bucket> Reducer::make_buckets(const std::vector<PlannedBucket>& plan) const {
+// All ranks make their buckets together.
+std::vector<Bucket> Reducer::make_buckets(const std::vector<PlannedBucket>& plan) {
+  std::vector<std::size_t> sizes;
+  for (const PlannedBucket& members : plan) {
+    std::size_t size = 0;
+    for (const std::size_t i : members) size += parameters_[i].bytes();
+    sizes.push_back(size);
+  }
+  std::vector<TensorMemory> memory = make_bucket_memory(place_, sizes, group_, host_exchange_, registers_buckets_);
   std::vector<Bucket> buckets;
   for (const PlannedBucket& members : plan) {
     std::vector<ddp_grad_slice> slices;
@@ -153,7 +166,8 @@ std::vector<Bucket> Reducer::make_buckets(const std::vector<PlannedBucket>& plan
       const ReplicatedTensor& p = parameters_[i];
       slices.push_back({i, 0, p.count, p.shape.data(), p.shape.size(), p.data});
     }
-    buckets.emplace_back(place_, parameters_[members.front()].dtype, std::move(slices), group_);
+    buckets.emplace_back(place_, parameters_[members.front()].dtype, std::move(slices),
+                         std::move(memory[buckets.size()]));
   }
   return buckets;
 }
@@ -280,6 +294,7 @@ void Reducer::check_capture() const {
         "the host waits until all ranks know which parameters were used: set static_graph, "
         "and take the first step before the capture";
   if (join_) why = "inside join the host waits for the other ranks";
+  if (why == nullptr && hook_ != nullptr) why = hook_->why_not_captured();
   if (why == nullptr) return;
   throw Error(ErrorCode::InvalidArgument,
               std::string("DistributedDataParallel: a CUDA graph cannot have this step: ") + why);

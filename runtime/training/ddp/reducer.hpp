@@ -74,6 +74,7 @@ class Reducer {
     ddp_reducer_options options;
     ReplicatedTensors parameters{};
     TensorPlace place{};
+    bool registers_buckets = false;
     ReplicatedTensors buffers{};
     std::vector<Gradient> gradients{};
   };
@@ -90,7 +91,7 @@ class Reducer {
   std::vector<PlannedBucket> plan(const std::vector<std::size_t>& order) const;
   void compare_across_ranks();
   bool can_rebuild() const;
-  std::vector<Bucket> make_buckets(const std::vector<PlannedBucket>& plan) const;
+  std::vector<Bucket> make_buckets(const std::vector<PlannedBucket>& plan);
   void place_gradients(const std::vector<PlannedBucket>& plan);
   static void check_number(const char* kind, std::size_t i, const ReplicatedTensors& tensors);
   void check_new_place(const ReplicatedTensor& tensor, const void* memory) const;
@@ -123,7 +124,8 @@ class Reducer {
   HostExchange host_exchange_;
   ddp_reducer_options options_;
   ReplicatedTensors parameters_;
-  TensorPlace place_;  // where all parameters and their gradients are
+  TensorPlace place_;               // where all parameters and their gradients are
+  bool registers_buckets_ = false;  // with NCCL
   ReplicatedTensors buffers_;
   std::vector<Gradient> gradients_;
   std::vector<PlannedBucket> plan_;

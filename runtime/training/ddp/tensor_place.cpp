@@ -39,6 +39,11 @@ TensorMemory::TensorMemory(const TensorPlace& place, std::size_t size, ProcessGr
   place.clear(data(), size);
 }
 
+TensorMemory::TensorMemory(const TensorPlace& place, std::size_t size, std::unique_ptr<collectives::NcclMemory> of_nccl)
+    : of_nccl_(std::move(of_nccl)), size_(size) {
+  place.clear(data(), size);
+}
+
 void TensorMemory::Free::operator()(std::byte* memory) const {
   group != nullptr ? group->free(memory) : ::operator delete(memory);
 }

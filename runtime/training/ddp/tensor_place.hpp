@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "collectives/gpu/cuda_device.hpp"
+#include "collectives/gpu/nccl_memory.hpp"
 #include "ddp/ddp.h"
 
 namespace ddp::runtime {
@@ -39,8 +40,13 @@ class TensorMemory {
  public:
   TensorMemory() = default;
   TensorMemory(const TensorPlace& place, std::size_t size, ProcessGroup* group = nullptr);
+  // Takes over memory of NCCL's at this place.
+  TensorMemory(const TensorPlace& place, std::size_t size, std::unique_ptr<collectives::NcclMemory> of_nccl);
 
-  std::byte* data() const { return on_gpu_ ? static_cast<std::byte*>(on_gpu_->get()) : on_cpu_.get(); }
+  std::byte* data() const {
+    if (of_nccl_) return static_cast<std::byte*>(of_nccl_->get());
+    return on_gpu_ ? static_cast<std::byte*>(on_gpu_->get()) : on_cpu_.get();
+  }
   std::size_t size() const { return size_; }
 
  private:
@@ -50,6 +56,7 @@ class TensorMemory {
   };
   std::unique_ptr<std::byte, Free> on_cpu_;
   std::unique_ptr<collectives::DeviceMemory> on_gpu_;
+  std::unique_ptr<collectives::NcclMemory> of_nccl_;
   std::size_t size_ = 0;
 };
 

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <limits>
 
+#include "runtime/training/hooks/low_rank_math.hpp"
+
 namespace ddp::runtime {
 namespace {
 
@@ -48,14 +50,6 @@ double exact_dot(const T* a, const T* b, std::size_t count) {
 template <typename T>
 void add_multiple(T* to, const T* from, std::size_t count, T factor) {
   for (std::size_t i = 0; i < count; ++i) to[i] += factor * from[i];
-}
-
-// splitmix64: two multiplications per number, and the same numbers on every machine.
-std::uint64_t next_random(std::uint64_t& state) {
-  std::uint64_t z = state += 0x9e3779b97f4a7c15U;
-  z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9U;
-  z = (z ^ z >> 27) * 0x94d049bb133111ebU;
-  return z ^ z >> 31;
 }
 
 }  // namespace
@@ -113,7 +107,8 @@ bool orthogonalize(T* columns, std::size_t length, std::size_t count) {
     }
     const double left = std::sqrt(exact_dot(column, column, length));
     // Gradients that are not finite must not become zeros.
-    if (std::isfinite(before) && left <= 4 * static_cast<double>(std::numeric_limits<T>::epsilon()) * before) {
+    if (std::isfinite(before) &&
+        left <= kNegligibleEpsilons * static_cast<double>(std::numeric_limits<T>::epsilon()) * before) {
       std::fill_n(column, length, T{0});
       any_zero = true;
     } else {
@@ -130,8 +125,7 @@ void fill_zero_columns(T* columns, std::size_t length, std::size_t count, std::u
     T* const column = columns + k * length;
     if (!std::all_of(column, column + length, [](T x) { return x == T{0}; })) continue;
     for (std::size_t i = 0; i < length; ++i) {
-      const auto bits = static_cast<std::int32_t>(next_random(state) >> 40) - (1 << 23);
-      column[i] = static_cast<T>(bits) * static_cast<T>(0x1p-23);
+      column[i] = random_of<T>(state += kRandomStep);
     }
   }
 }

@@ -2,6 +2,7 @@
 #include "runtime/training/hooks/powersgd.hpp"
 
 #include <string>
+#include <utility>
 
 #include "runtime/training/hooks/builtin_comm_hooks.hpp"
 
@@ -10,7 +11,8 @@ namespace ddp::runtime {
 using rendezvous::Error;
 using rendezvous::ErrorCode;
 
-PowerSgdHook::PowerSgdHook(ProcessGroup& group, const PowerSgdOptions& options) : group_(group), options_(options) {
+PowerSgdHook::PowerSgdHook(ProcessGroup& group, const PowerSgdOptions& options, MakeBucket make_bucket)
+    : group_(group), options_(options), make_bucket_(std::move(make_bucket)) {
   // The negation also refuses NaN.
   if (!(options.min_compression_rate > 0)) {
     throw Error(ErrorCode::InvalidArgument,
@@ -26,13 +28,19 @@ void PowerSgdHook::start(const ddp_grad_bucket& bucket) {
     state.stage = Stage::Plain;
     state.average = issue_average(group_, bucket.buffer);
   } else {
-    if (!state.compressed) state.compressed = make_powersgd_bucket(bucket, options_);
+    if (!state.compressed) state.compressed = make_bucket_(bucket, options_);
     state.stage = Stage::Projecting;
     state.compressed->compress(bucket.buffer.data);
     state.average = issue_average(group_, state.compressed->p());
     state.rest = issue_average(group_, state.compressed->rest());
   }
   if (bucket.is_last != 0) ++step_;
+}
+
+// A graph repeats what it has captured, and what it has captured may not allocate.
+const char* PowerSgdHook::why_not_captured() const {
+  if (step_ > options_.start_iteration) return nullptr;
+  return "PowerSGD has not compressed yet: take steps until it has (start_powersgd_iter) before the capture";
 }
 
 bool PowerSgdHook::advance(const ddp_grad_bucket& bucket) {

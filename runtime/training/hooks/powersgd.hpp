@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -16,10 +17,14 @@ namespace ddp::runtime {
 
 class PowerSgdHook final : public CommHook {
  public:
+  // Makes the state of a bucket, in its first compressed step. May throw rendezvous::Error.
+  using MakeBucket = std::function<std::unique_ptr<PowerSgdBucket>(const ddp_grad_bucket&, const PowerSgdOptions&)>;
+
   // Throws rendezvous::Error{InvalidArgument}.
-  PowerSgdHook(ProcessGroup& group, const PowerSgdOptions& options);
+  PowerSgdHook(ProcessGroup& group, const PowerSgdOptions& options, MakeBucket make_bucket = make_powersgd_bucket);
   void start(const ddp_grad_bucket& bucket) override;
   bool advance(const ddp_grad_bucket& bucket) override;
+  const char* why_not_captured() const override;
 
  private:
   enum class Stage { Plain, Projecting, Collecting };
@@ -32,6 +37,7 @@ class PowerSgdHook final : public CommHook {
 
   ProcessGroup& group_;
   PowerSgdOptions options_;
+  MakeBucket make_bucket_;
   std::uint64_t step_ = 0;
   std::vector<Bucket> buckets_;
 };

@@ -21,34 +21,17 @@ MatrixShape matrix_shape(const ddp_grad_slice& slice) {
 template <typename T>
 class TypedBucket final : public PowerSgdBucket {
  public:
-  TypedBucket(const ddp_grad_bucket& bucket, const PowerSgdOptions& options) : options_(options) {
-    std::size_t p_size = 0, q_size = 0, rest_size = 0, error_size = 0;
-    for (std::size_t i = 0; i < bucket.slice_count; ++i) {
-      const ddp_grad_slice& slice = bucket.slices[i];
-      const MatrixShape shape = matrix_shape(slice);
-      // Each gradient is compressed as a matrix, or belongs to the rest.
-      const std::size_t columns = columns_for(shape, options.columns);
-      if (columns == 0 || !is_worth_compressing(shape, columns, options.min_compression_rate)) {
-        rest_of_.push_back({slice.offset, slice.count});
-        rest_size += slice.count;
-        continue;
-      }
-      // The random seed makes the first Q depend on the parameter alone, not on the bucket it is
-      // in.
-      matrices_.push_back({shape, columns, slice.offset, p_size, q_size, error_size, options.seed + slice.parameter});
-      p_size += shape.rows * columns;
-      q_size += shape.cols * columns;
-      error_size += shape.count();
-    }
-    p_.resize(p_size);
-    q_.resize(q_size);
-    rest_.resize(rest_size);
-    if (options.error_feedback) error_.resize(error_size);
+  TypedBucket(const ddp_grad_bucket& bucket, const PowerSgdOptions& options)
+      : options_(options), plan_(plan_low_rank(bucket, options)) {
+    p_.resize(plan_.p_size);
+    q_.resize(plan_.q_size);
+    rest_.resize(plan_.rest_size);
+    if (options.error_feedback) error_.resize(plan_.error_size);
   }
 
   void compress(void* gradients) override {
     T* const all = static_cast<T*>(gradients);
-    for (Matrix& matrix : matrices_) {
+    for (Matrix& matrix : plan_.matrices) {
       T* const m = all + matrix.offset;
       T* const q = q_.data() + matrix.q;
       if (options_.error_feedback) add(m, error_.data() + matrix.error, matrix.shape.count());
@@ -61,11 +44,11 @@ class TypedBucket final : public PowerSgdBucket {
       multiply(m, matrix.shape, q, matrix.columns, p_.data() + matrix.p);
     }
     T* to = rest_.data();
-    for (const Piece& piece : rest_of_) to = std::copy_n(all + piece.offset, piece.count, to);
+    for (const Piece& piece : plan_.rest) to = std::copy_n(all + piece.offset, piece.count, to);
   }
 
   void project(const void* gradients) override {
-    for (const Matrix& matrix : matrices_) {
+    for (const Matrix& matrix : plan_.matrices) {
       T* const p = p_.data() + matrix.p;
       orthogonalize(p, matrix.shape.rows, matrix.columns);
       multiply_transposed(static_cast<const T*>(gradients) + matrix.offset, matrix.shape, p, matrix.columns,
@@ -75,7 +58,7 @@ class TypedBucket final : public PowerSgdBucket {
 
   void decompress(void* gradients) override {
     T* const all = static_cast<T*>(gradients);
-    for (const Matrix& matrix : matrices_) {
+    for (const Matrix& matrix : plan_.matrices) {
       T* const m = all + matrix.offset;
       T* const q = q_.data() + matrix.q;
       const std::size_t q_size = matrix.shape.cols * matrix.columns;
@@ -90,7 +73,7 @@ class TypedBucket final : public PowerSgdBucket {
       if (error != nullptr) std::fill_n(error, matrix.shape.count(), T{0});
     }
     const T* from = rest_.data();
-    for (const Piece& piece : rest_of_) {
+    for (const Piece& piece : plan_.rest) {
       std::copy_n(from, piece.count, all + piece.offset);
       from += piece.count;
     }
@@ -101,17 +84,8 @@ class TypedBucket final : public PowerSgdBucket {
   ddp_buffer rest() override { return buffer_of(rest_); }
 
  private:
-  struct Matrix {
-    MatrixShape shape;
-    std::size_t columns;
-    std::size_t offset;       // where the matrix begins in the bucket
-    std::size_t p, q, error;  // offsets in p_, q_ and error_
-    std::uint64_t random;     // state of the generator of new columns of Q
-  };
-  struct Piece {
-    std::size_t offset;
-    std::size_t count;
-  };
+  using Matrix = LowRankPlan::Matrix;
+  using Piece = LowRankPlan::Piece;
 
   static ddp_buffer buffer_of(std::vector<T>& values) {
     return {values.data(), values.size(), std::is_same_v<T, float> ? DDP_FLOAT32 : DDP_FLOAT64, {DDP_CPU, 0}};
@@ -124,13 +98,34 @@ class TypedBucket final : public PowerSgdBucket {
   }
 
   PowerSgdOptions options_;
-  std::vector<Matrix> matrices_;
-  std::vector<Piece> rest_of_;
+  LowRankPlan plan_;
   std::vector<T> p_, q_, rest_;
   std::vector<T> error_;  // what the last step left out of each matrix
 };
 
 }  // namespace
+
+LowRankPlan plan_low_rank(const ddp_grad_bucket& bucket, const PowerSgdOptions& options) {
+  LowRankPlan plan;
+  for (std::size_t i = 0; i < bucket.slice_count; ++i) {
+    const ddp_grad_slice& slice = bucket.slices[i];
+    const MatrixShape shape = matrix_shape(slice);
+    // Each gradient is compressed as a matrix, or belongs to the rest.
+    const std::size_t columns = columns_for(shape, options.columns);
+    if (columns == 0 || !is_worth_compressing(shape, columns, options.min_compression_rate)) {
+      plan.rest.push_back({slice.offset, slice.count});
+      plan.rest_size += slice.count;
+      continue;
+    }
+    // The random seed makes the first Q depend on the parameter alone, not on the bucket it is in.
+    plan.matrices.push_back(
+        {shape, columns, slice.offset, plan.p_size, plan.q_size, plan.error_size, options.seed + slice.parameter});
+    plan.p_size += shape.rows * columns;
+    plan.q_size += shape.cols * columns;
+    plan.error_size += shape.count();
+  }
+  return plan;
+}
 
 std::unique_ptr<PowerSgdBucket> make_powersgd_bucket(const ddp_grad_bucket& bucket, const PowerSgdOptions& options) {
   if (bucket.buffer.dtype == DDP_FLOAT32) return std::make_unique<TypedBucket<float>>(bucket, options);

@@ -13,8 +13,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "ddp/ddp.h"
+#include "runtime/training/hooks/low_rank.hpp"
 
 namespace ddp::runtime {
 
@@ -44,7 +46,27 @@ class PowerSgdBucket {
   virtual ddp_buffer rest() = 0;
 };
 
-// Returns the state for a bucket of float32 or float64.
+// Which gradients of a bucket are compressed, as matrices, and where their P, Q and error lie in memory for all of
+// them. Sizes and offsets are in elements.
+struct LowRankPlan {
+  struct Matrix {
+    MatrixShape shape;
+    std::size_t columns;
+    std::size_t offset;  // where the matrix begins in the bucket
+    std::size_t p, q, error;
+    std::uint64_t random;  // state of the generator of new columns of Q
+  };
+  struct Piece {
+    std::size_t offset;
+    std::size_t count;
+  };
+  std::vector<Matrix> matrices;
+  std::vector<Piece> rest;
+  std::size_t p_size = 0, q_size = 0, rest_size = 0, error_size = 0;
+};
+LowRankPlan plan_low_rank(const ddp_grad_bucket& bucket, const PowerSgdOptions& options);
+
+// Returns the state for a bucket of float32 or float64 in CPU memory.
 std::unique_ptr<PowerSgdBucket> make_powersgd_bucket(const ddp_grad_bucket& bucket, const PowerSgdOptions& options);
 
 }  // namespace ddp::runtime

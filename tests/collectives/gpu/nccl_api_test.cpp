@@ -65,6 +65,8 @@ TEST_CASE("nccl api: the real library has every function and speaks our types", 
   REQUIRE(api.get_version(&version) == NcclResult::Success);
   CHECK(version >= 21400);
   CHECK(((api.comm_split != nullptr) == (version >= 21800)));
+  CHECK(((api.comm_register != nullptr) == (version >= 21900)));
+  CHECK(((api.comm_window_register != nullptr) == (version >= 22700)));
   NcclUniqueId id = {};
   REQUIRE(api.get_unique_id(&id) == NcclResult::Success);
   CHECK(std::string(id.bytes, sizeof(id.bytes)) != std::string(sizeof(id.bytes), '\0'));

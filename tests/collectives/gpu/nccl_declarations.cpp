@@ -37,6 +37,17 @@ CALLED_ALIKE(NcclApi, reduce_scatter, ncclReduceScatter);
 CALLED_ALIKE(NcclApi, send, ncclSend);
 CALLED_ALIKE(NcclApi, receive, ncclRecv);
 CALLED_ALIKE(NcclApi, comm_split, ncclCommSplit);
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 19, 3)
+CALLED_ALIKE(NcclApi, memory_allocate, ncclMemAlloc);
+CALLED_ALIKE(NcclApi, memory_free, ncclMemFree);
+CALLED_ALIKE(NcclApi, comm_register, ncclCommRegister);
+CALLED_ALIKE(NcclApi, comm_deregister, ncclCommDeregister);
+#endif
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 3)
+CALLED_ALIKE(NcclApi, comm_window_register, ncclCommWindowRegister);
+CALLED_ALIKE(NcclApi, comm_window_deregister, ncclCommWindowDeregister);
+SAME_NUMBER(kNcclSymmetricWindow, NCCL_WIN_COLL_SYMMETRIC);
+#endif
 
 SAME_NUMBER(NcclResult::Success, ncclSuccess);
 SAME_NUMBER(NcclResult::UnhandledCudaError, ncclUnhandledCudaError);
@@ -91,6 +102,7 @@ CALLED_ALIKE(CudaApi, context_pop, cuCtxPopCurrent);
 CALLED_ALIKE(CudaApi, stream_create_with_priority, cuStreamCreateWithPriority);
 CALLED_ALIKE(CudaApi, stream_destroy, cuStreamDestroy);
 CALLED_ALIKE(CudaApi, stream_synchronize, cuStreamSynchronize);
+CALLED_ALIKE(CudaApi, context_synchronize, cuCtxSynchronize);
 CALLED_ALIKE(CudaApi, stream_wait_event, cuStreamWaitEvent);
 CALLED_ALIKE(CudaApi, event_create, cuEventCreate);
 CALLED_ALIKE(CudaApi, event_destroy, cuEventDestroy);

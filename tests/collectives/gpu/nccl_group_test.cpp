@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "collectives/gpu/nccl_memory.hpp"
 #include "rendezvous/base/error.hpp"
 #include "rendezvous/store/hash_store.hpp"
 #include "tests/fixtures/fake_cuda.hpp"
@@ -37,7 +38,7 @@ void fake(const std::vector<std::pair<const char*, const char*>>& faults = {}) {
   setenv("DDP_NCCL_LIBRARY", FAKE_NCCL, 1);
   setenv("FAKE_CUDA_DEVICES", "4", 1);
   for (const char* name : {"FAKE_NCCL_RANK", "FAKE_NCCL_INIT", "FAKE_NCCL_STUCK_OP", "FAKE_NCCL_ASYNC_ERROR_OP",
-                           "FAKE_NCCL_ABORT", "FAKE_NCCL_LAG"}) {
+                           "FAKE_NCCL_ABORT", "FAKE_NCCL_LAG", "FAKE_NCCL_REGISTERS"}) {
     unsetenv(name);
   }
   for (const auto& [name, value] : faults) setenv(name, value, 1);
@@ -280,6 +281,97 @@ TEST_CASE("nccl group: split makes groups of one colour, ordered by key", "[coll
          rank.group.reset();  // a part outlives the whole
          part->barrier(rank.call());
          rank.synchronize();
+       })) {
+    INFO(failure);
+    CHECK(failure.empty());
+  }
+}
+
+TEST_CASE("nccl group: memory is registered in the best way that this NCCL and these GPUs have",
+          "[collectives][unit]") {
+  using Registration = NcclGroup::Registration;
+  struct Case {
+    const char* registers;  // what the fake does
+    Registration expected;
+  };
+  const Case the = GENERATE(Case{"windows", Registration::Window}, Case{"none", Registration::Buffer},
+                            Case{"nothing", Registration::None});
+  CAPTURE(the.registers);
+  fake({{"FAKE_NCCL_REGISTERS", the.registers}, {"FAKE_NCCL_LAG", "3"}});
+  for (const std::string& failure : run(2, [&](Rank&rank, int number) {
+         expect(rank.group->best_registration() == Registration::Window, "it has all functions");
+         const std::uint64_t before = rank.group->registration_history();
+         {
+           NcclMemory memory(nccl_api(), rank.device, *rank.group, 4096);
+           expect(memory.register_with_group(Registration::Window, rank.call()) == DDP_BACKEND_OK, rank.error.text);
+           expect(memory.registration() == the.expected, "how it is registered");
+           const float value = static_cast<float>(number) + 1;
+           cuMemcpyHtoDAsync_v2(reinterpret_cast<std::uint64_t>(memory.get()), &value, sizeof(value),
+                                rank.stream.get());
+           // The end of this memory waits for the operation, ends the registration, then frees.
+           expect(rank.group->all_reduce(memory.get(), 1, kFloat32, {kSum, 1}, rank.call()) == DDP_BACKEND_OK, "sum");
+           Floats sum(rank, {0});
+           cuMemcpyDtoDAsync_v2(reinterpret_cast<std::uint64_t>(sum.get()),
+                                reinterpret_cast<std::uint64_t>(memory.get()), sizeof(float), rank.stream.get());
+           expect(sum.read() == std::vector<float>{3}, "the sum");
+           rank.group->all_reduce(memory.get(), 1024, kFloat32, {kSum, 1}, rank.call());
+         }
+         expect(rank.group->registration_history() != before, "the history knows of it");
+       })) {
+    INFO(failure);
+    CHECK(failure.empty());
+  }
+}
+
+TEST_CASE("nccl group: an NCCL without the functions registers less or nothing", "[collectives][unit]") {
+  using Registration = NcclGroup::Registration;
+  fake();
+  for (const std::string& failure : run(1, [&](Rank&rank, int) {
+         NcclApi until_2_26 = nccl_api();
+         until_2_26.comm_window_register = nullptr;
+         until_2_26.comm_window_deregister = nullptr;
+         NcclApi until_2_18 = until_2_26;
+         until_2_18.memory_allocate = nullptr;
+         until_2_18.memory_free = nullptr;
+         until_2_18.comm_register = nullptr;
+         until_2_18.comm_deregister = nullptr;
+         const NcclGroup::Joining joining = {nullptr, Clock::now() + kLong, nullptr};
+         NcclGroup old(until_2_26, rank.device, {0, 1}, joining);
+         expect(old.best_registration() == Registration::Buffer, "buffers since 2.19");
+         NcclMemory memory(until_2_26, rank.device, old, 100);
+         expect(memory.register_with_group(old.best_registration(), rank.call()) == DDP_BACKEND_OK, rank.error.text);
+         expect(memory.registration() == Registration::Buffer, "a buffer");
+         NcclGroup oldest(until_2_18, rank.device, {0, 1}, joining);
+         expect(oldest.best_registration() == Registration::None, "nothing before");
+       })) {
+    INFO(failure);
+    CHECK(failure.empty());
+  }
+}
+
+TEST_CASE("nccl group: registrations end with an aborted communicator, and the memory after it",
+          "[collectives][unit]") {
+  fake({{"FAKE_NCCL_STUCK_OP", "1"}});
+  for (const std::string& failure : run(2, [&](Rank&rank, int) {
+         NcclMemory memory(nccl_api(), rank.device, *rank.group, 64);
+         expect(memory.register_with_group(NcclGroup::Registration::Window, rank.call()) == DDP_BACKEND_OK, "window");
+         expect(rank.group->all_reduce(memory.get(), 1, kFloat32, {kSum, 1}, rank.call()) == DDP_BACKEND_OK, "given");
+         expect(rank.group->abort(), "the abort comes back");
+       })) {
+    INFO(failure);
+    CHECK(failure.empty());
+  }
+}
+
+TEST_CASE("nccl group: the fake refuses memory that only some ranks have registered", "[collectives][unit]") {
+  fake();
+  for (const std::string& failure : run(2, [&](Rank&rank, int number) {
+         NcclMemory memory(nccl_api(), rank.device, *rank.group, 64);
+         if (number == 0) memory.register_with_group(NcclGroup::Registration::Buffer, rank.call());
+         rank.group->all_reduce(memory.get(), 1, kFloat32, {kSum, 1}, rank.call());
+         expect(wait_for_error(rank) == DDP_BACKEND_ERROR, "an error");
+         expect(std::strstr(rank.error.text, "not registered at the same place") != nullptr, rank.error.text);
+         rank.group->abort();
        })) {
     INFO(failure);
     CHECK(failure.empty());

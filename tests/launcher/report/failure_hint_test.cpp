@@ -29,6 +29,10 @@ TEST_CASE("failure hint: the messages of common errors lead to advice", "[launch
   } rows[] = {
       {{"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 GiB."}, "smaller batch"},
       {{"RuntimeError: CUDA error: out of memory"}, "smaller batch"},
+      {{"torch.AcceleratorError: CUDA error: uncorrectable ECC error encountered"}, "memory of a GPU failed"},
+      {{"node1:77:90 [0] init.cc:729 NCCL WARN Mismatched NCCL version detected : rank 1 version 22809 rank 0 version "
+        "23007"},
+       "different versions of NCCL"},
       {{"train.py: error: the following arguments are required: --local-rank"}, "ddprun --legacy-local-rank passes it"},
       {{"train.py: error: the following arguments are required: --local_rank"},
        "--legacy-local-rank=underscore passes it"},
@@ -95,6 +99,7 @@ TEST_CASE("failure hint: errors that were survived, and words that only look sim
       {"dataset: Connection refused, trying the mirror", "ValueError: no"},
       {"Timed out waiting for the mirror", "ValueError: no"},
       {"usage: 3 GiB", "ValueError: no"},
+      {"ECC is on, 0 uncorrectable errors; NCCL version 2.28.9+cuda12.9", "ValueError: no"},
       {"MyMemoryError: no"},
       {"[rankings]: MemoryError"},
       {},
@@ -104,6 +109,16 @@ TEST_CASE("failure hint: errors that were survived, and words that only look sim
     CHECK(hint(row).empty());
   }
   CHECK(hint({"MemoryError"}, 0).empty());
+}
+
+TEST_CASE("failure hint: what the kernel says of the GPU's memory comes before the worker's own words",
+          "[launcher][unit]") {
+  WorkerFailure failure;
+  failure.status.code = 1;
+  failure.message = "RuntimeError: CUDA error: an illegal memory access was encountered";
+  const std::string text = hint_for(failure, "", "", "the kernel's log has Xid 94 of the GPU at 0000:3b:00");
+  CHECK(has(text, "memory of a GPU failed"));
+  CHECK(has(text, "(the kernel's log has Xid 94 of the GPU at 0000:3b:00)"));
 }
 
 TEST_CASE("failure hint: wrong usage is code 2 with a usage line and an error", "[launcher][unit]") {

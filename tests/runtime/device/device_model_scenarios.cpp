@@ -332,10 +332,61 @@ void trains_as_on_the_cpu() {
   expect(last < 0.5F, "it learns");
 }
 
+// One step of a model whose gradients are in its buckets.
+void take_step(Setting& s, ddp::DistributedDataParallel& model, const Net& net, const std::string& what) {
+  for (std::size_t i = net.parameters.size(); i-- > 0;) {
+    produce(s, model, net, i, rank_of(s));
+    model.mark_ready(i);
+  }
+  model.synchronize();
+  for (std::size_t i = 0; i < net.parameters.size(); ++i) {
+    expect(close(gradient_of(s, model, net, i, s.stream), average_rank(s)), what + ": gradient " + std::to_string(i));
+  }
+}
+
+// With DDP_NCCL_REGISTER: buckets of another model, of a rank that has freed other memory than the rest, and of a new
+// group after the first one was aborted in the middle of a step.
+void registers_buckets() {
+  Setting s(variable("TEST_BACKEND"));
+  Net net(s, {1000, 1000}, Net::Gradients::InBuckets, 1);
+  auto first = std::make_unique<ddp::DistributedDataParallel>(s.group, net.parameters, small_buckets());
+  take_step(s, *first, net, "the first model");
+  if (s.group.rank() == 0) first.reset();
+  say("one rank has freed its buckets");
+  {
+    ddp::DistributedDataParallel second(s.group, net.parameters, small_buckets());
+    take_step(s, second, net, "where ranks have freed other memory");
+  }
+  std::vector<int> all;
+  for (int rank = 0; rank < s.group.size(); ++rank) all.push_back(rank);
+  say("another group");
+  ddp::GroupOptions options;
+  options.backend = variable("TEST_BACKEND");
+  ddp::ProcessGroup again = s.session.new_group(all, options);
+  {
+    ddp::DistributedDataParallel ended(again, net.parameters, small_buckets());
+    take_step(s, ended, net, "in another group");
+    ended.mark_ready(1);  // the model ends in the middle of a step, which aborts the group
+  }
+  first.reset();
+}
+
+// A rank that asks for registered buckets where another one does not, and one that asks for something else.
+void registers_on_one_rank() {
+  Setting s(variable("TEST_BACKEND"));
+  Net net(s, {10}, Net::Gradients::InBuckets, 1);
+  setenv("DDP_NCCL_REGISTER", s.group.rank() == 0 ? "0" : "1", 1);
+  report_failure("unlike", [&] { ddp::DistributedDataParallel(s.group, net.parameters); });
+  setenv("DDP_NCCL_REGISTER", s.group.rank() == 0 ? "0" : "yes", 1);
+  report_failure("neither", [&] { ddp::DistributedDataParallel(s.group, net.parameters); });
+}
+
 }  // namespace
 
 Programs device_model_programs() {
   return {
+      {"device model registers", registers_buckets},
+      {"device model registers on one rank", registers_on_one_rank},
       {"device model averages", averages},
       {"device model types", types},
       {"device model overlaps", overlaps},

@@ -69,6 +69,44 @@ TEST_CASE("DDP on a GPU: invalid memory is refused with the name of the paramete
   }
 }
 
+TEST_CASE("DDP on a GPU: buckets are registered with NCCL if that is wished, and averages are the same",
+          "[runtime][integration]") {
+  const std::string registers = GENERATE("windows", "none", "nothing");
+  const char* backend = GENERATE("nccl", "cpu:gloo,cuda:nccl");
+  Variables variables = with(fakes({{"FAKE_NCCL_LAG", "2"}, {"FAKE_NCCL_TRACE", "1"}}), backend);
+  variables.insert({{"DDP_NCCL_REGISTER", "1"}, {"FAKE_NCCL_REGISTERS", registers}});
+  CAPTURE(registers, backend);
+  for (const std::string& output : run(2, "device model averages", variables)) {
+    CHECK((output.find("nccl: window\n") != std::string::npos) == (registers == "windows"));
+    CHECK((output.find("nccl: buffer\n") != std::string::npos) == (registers == "none"));
+    CHECK((output.find("nccl: deregister\n") != std::string::npos) == (registers != "nothing"));
+  }
+}
+
+TEST_CASE(
+    "DDP on a GPU: ranks that have freed other memory register nothing, and an aborted group's buckets end with it",
+    "[runtime][integration]") {
+  Variables variables = with(fakes({{"FAKE_NCCL_TRACE", "1"}, {"DDP_NCCL_REGISTER", "1"}}), kBoth);
+  for (const std::string& output : run(2, "device model registers", variables)) {
+    const auto freed = output.find("one rank has freed its buckets");
+    const auto again = output.find("another group");
+    REQUIRE(again != std::string::npos);
+    CHECK(output.substr(0, freed).find("nccl: window") != std::string::npos);
+    CHECK(output.substr(freed, again - freed).find("nccl: window") == std::string::npos);
+    CHECK(output.substr(again).find("nccl: window") != std::string::npos);
+    CHECK(output.substr(again).find("nccl: abort") != std::string::npos);
+  }
+}
+
+TEST_CASE("DDP on a GPU: all ranks register their buckets or none does", "[runtime][integration]") {
+  for (const std::string& output : run(2, "device model registers on one rank", with(fakes(), kBoth))) {
+    CHECK_THAT(output,
+               Contains("unlike failed: ") && Contains("DDP_NCCL_REGISTER is 0 on rank 0 but 1 on rank 1: set it "
+                                                       "alike on all ranks"));
+    CHECK_THAT(output, Contains("DDP_NCCL_REGISTER is \"yes\": expected 0 or 1"));
+  }
+}
+
 TEST_CASE("DDP on a GPU: losses equal those on the CPU", "[runtime][integration]") {
   run(GENERATE(1, 2, 4), "device model trains", fakes());
 }

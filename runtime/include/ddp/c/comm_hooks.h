@@ -88,7 +88,7 @@ typedef struct ddp_powersgd_options {
 /** Registers PowerSGD (Vogels, Karimireddy and Jaggi, 2019), which sends gradients as products of thin matrices, under
  * the rules of ddp_reducer_register_comm_hook(). A gradient is the matrix of its first dimension against all others;
  * one that would not become smaller, as a vector never does, is sent as it is. All options are the same on every rank;
- * options may be NULL. For the memory of the CPU. Source: powerSGD_hook.PowerSGDState and powerSGD_hook. */
+ * options may be NULL. Source: powerSGD_hook.PowerSGDState and powerSGD_hook. */
 DDP_API ddp_status ddp_reducer_register_powersgd_hook(ddp_reducer* reducer, const ddp_powersgd_options* options);
 
 /** @} */
