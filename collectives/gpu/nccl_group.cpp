@@ -188,7 +188,7 @@ NcclUniqueId NcclGroup::agree_on_id(const ddp_backend_store& store, Deadline dea
 }
 
 std::unique_ptr<NcclGroup> NcclGroup::split(int color, int key, Place place, Deadline deadline) {
-  NcclCommunicator* child = nullptr;
+  NcclCommunicator*& child = children_.emplace_back(nullptr);
   NcclConfig config;
   config.blocking = 0;
   BackendError error;

@@ -154,7 +154,9 @@ class NcclGroup {
   bool aborted_ = false;
   bool left_behind_ = false;
   NcclCommunicator* comm_ = nullptr;
-  std::deque<NcclWindow*> windows_;  // where NCCL's threads put them
+  // Where NCCL's threads put what they make, even if nobody waits for it any more.
+  std::deque<NcclCommunicator*> children_;
+  std::deque<NcclWindow*> windows_;
   std::uint64_t registrations_ = 0;
   std::uint64_t registration_history_ = 0;
 };
