@@ -50,7 +50,7 @@ TEST_CASE("coordinator: workers of a role have ranks within it, in the order of 
   CHECK(job.told("b").assignment.role_world_size == 3);
 }
 
-TEST_CASE("coordinator: while no node comes, nodes that wait are told so less and less often", "[rendezvous][unit]") {
+TEST_CASE("coordinator: while no node comes, nodes that wait hear it less and less often", "[rendezvous][unit]") {
   Job job(with_ranks(3), seconds(600));
   job.join("a", 0);
   std::vector<int> told_at;
