@@ -155,8 +155,10 @@ void EtcdConnection::finish() {
 void EtcdConnection::ended(const std::string& why) {
   if (!answer_) return close();
   if (answer_->end() == HttpAnswer::State::Done) return finish();
-  if (why != kClosed || has_heard_) return fail(why);
-  fail(tls_ ? "no TLS: " + why : why + " without a word (if it speaks TLS, protocol=https is needed)");
+  // A server without TLS may reset the connection before its answer, which is none of TLS, is read.
+  if (tls_ && !tls_->is_ready() && tls_->why_over().empty()) return fail("no TLS: " + why);
+  if (why != kClosed || has_heard_ || tls_) return fail(why);
+  fail(why + " without a word (if it speaks TLS, protocol=https is needed)");
 }
 
 void EtcdConnection::fail(const std::string& why) {
