@@ -143,7 +143,7 @@ TEST_CASE("slurm: ddprun ends with the slurmstepd that has started it", "[slurm]
   REQUIRE(launchers.size() == 2);
   kill(parent_of(launchers.front()), SIGKILL);
   job.wait_for_launchers();        // srun waits for a word of its slurmstepd for ever
-  job.wait_for("got SIGTERM", 2);  // of the other node; it may come through srun later than its ddprun ends
+  job.wait_for("got SIGTERM", 2);  // The other node writes it, through srun, perhaps after its ddprun has ended.
 }
 
 TEST_CASE("slurm: when ddprun of one node is killed, no worker of any node is left", "[slurm][integration]") {
