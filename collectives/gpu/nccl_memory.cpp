@@ -18,22 +18,17 @@ NcclMemory::NcclMemory(const NcclApi& api, const CudaDevice& device, NcclGroup& 
 
 NcclMemory::~NcclMemory() {
   if (group_.left_behind()) return;
-  deregister();
+  {
+    const CurrentDevice current(device_);
+    device_.api().context_synchronize();
+  }
+  group_.deregister(registered_);
   const CurrentDevice current(device_);
   api_.memory_free(memory_);
 }
 
 ddp_backend_status NcclMemory::register_with_group(NcclGroup::Registration wanted, const NcclGroup::Call& call) {
   return group_.register_memory(memory_, size_, wanted, registered_, call);
-}
-
-void NcclMemory::deregister() {
-  {
-    const CurrentDevice current(device_);
-    device_.api().context_synchronize();
-  }
-  group_.deregister(registered_);
-  registered_ = {};
 }
 
 }  // namespace ddp::collectives

@@ -24,7 +24,6 @@ class NcclMemory {
   NcclGroup::Registration registration() const { return registered_.kind; }
   // Collective; see NcclGroup.
   ddp_backend_status register_with_group(NcclGroup::Registration wanted, const NcclGroup::Call& call);
-  void deregister();
 
  private:
   const NcclApi& api_;

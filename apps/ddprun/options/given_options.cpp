@@ -10,7 +10,7 @@ namespace ddp::apps {
 
 namespace {
 
-// Returns a check for a number from low to high; `what` describes it: "a number of seconds, 0 or more".
+// Returns a check for a number from low to high; `what` describes it: "a number, 0 or more".
 template <typename T>
 auto in_range(T low, T high, const char* what) {
   return [low, high, what](const std::string& text) -> std::string {
@@ -21,18 +21,22 @@ auto in_range(T low, T high, const char* what) {
 }
 const auto kCount = in_range(0, INT_MAX, "a number, 0 or more");
 
-// Returns a check for a time of `least` to `most` seconds. The targets of options with whole seconds take no others.
-auto time_between(double least, double most, bool whole = false) {
+// Returns a check for a time of low to high seconds; `range` describes them: "0 or more".
+auto time_in_range(double low, double high, const std::string& range) {
   return [=](const std::string& text) -> std::string {
     const auto seconds = seconds_from(text);
-    if (!seconds || !(*seconds >= least && *seconds <= most)) {
-      const std::string range = least > 0 ? "above 0" : most > 60 ? "0 or more" : "0 to 60 s";
-      return "'" + text + "' is not a time, " + range + "; give seconds, or a unit as in 500ms, 90s, 5m or 2h";
-    }
-    return whole && *seconds != std::floor(*seconds) ? "'" + text + "': give whole seconds" : "";
+    if (seconds && *seconds >= low && *seconds <= high) return "";
+    return "'" + text + "' is not a time, " + range + "; give seconds, or a unit as in 500ms, 90s, 5m or 2h";
   };
 }
-const auto kWholeSeconds = time_between(0, 1e6, true);
+const auto kTime = time_in_range(0, 1e6, "0 or more");
+
+std::string whole_seconds(const std::string& text) {
+  const std::string wrong = kTime(text);
+  if (!wrong.empty()) return wrong;
+  const double seconds = *seconds_from(text);
+  return seconds == std::floor(seconds) ? "" : "'" + text + "': give whole seconds";
+}
 
 auto one_of(const std::vector<std::string>& choices) {
   return [choices](const std::string& text) -> std::string {
@@ -96,7 +100,7 @@ void declare_program(Declaration& d, GivenOptions& given) {
       .ddprun_only();
   d.time("preload-timeout", given.preload_timeout,
          "Maximum time for the imports of --preload; after it, workers are started without it.")
-      .check(kWholeSeconds)
+      .check(whole_seconds)
       .ddprun_only();
   d.value("gloo", given.gloo, "torch|ddp",
           "What serves scripts that ask torch.distributed for the backend gloo: torch, PyTorch's own Gloo, or ddp, "
@@ -195,21 +199,21 @@ void declare_failure_and_shutdown(Declaration& d, GivenOptions& given) {
   d.time("shutdown-timeout", given.shutdown_timeout,
          "Time from the signal that asks workers and what they have started to end until SIGKILL. "
          "TORCH_ELASTIC_SHUTDOWN_TIMEOUT overrides the default.")
-      .check(kWholeSeconds);
+      .check(whole_seconds);
   d.time("monitor-interval", given.monitor_interval,
          "Polling interval for large workers (over 64 MiB) that do not use libddp: the kernel reports their exit late, "
          "once it has freed their memory. All other workers are reported immediately.")
-      .check(time_between(1e-9, 1e9));
+      .check(time_in_range(1e-9, 1e9, "above 0"));
   d.time("stacks-timeout", given.stacks_timeout,
          "Time to find out what the workers are doing before they are stopped because one of them has failed and no "
          "restart is left, or because it timed out: the stacks of all of them end the report. 0 takes none.")
-      .check(time_between(0, 60))
+      .check(time_in_range(0, 60, "0 to 60 s"))
       .ddprun_only();
   d.time("hang-timeout", given.hang_timeout,
          "Tell which rank the others wait for, and on which line, when the workers of the job make no progress for "
          "this time: no output, no step that they show (ddp::progress, ddprun.progress), and, where not all show "
          "steps, nothing that looks like work. 0: never. Give it on all nodes.")
-      .check(time_between(0, 1e6))
+      .check(kTime)
       .ddprun_only();
   d.value("on-hang", given.on_hang, "tell|restart|stop",
           "What else to do when the workers make no progress for --hang-timeout: tell does nothing else, restart "
