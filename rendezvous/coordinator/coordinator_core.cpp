@@ -628,7 +628,8 @@ void CoordinatorCore::advance() {
       }
       return;
     case Phase::Stopping:
-      // They are told to end, even if a restart has left its window since then.
+      // Quiet workers were told to end when the round was stopped. A restart that has left its window since then
+      // changes nothing of that.
       if (roster_.quiet() > 0 && !stop_.keeps_survivors) return;
       if (roster_.members() == roster_.idle()) after_stop();  // mutant: all_idle
       return;

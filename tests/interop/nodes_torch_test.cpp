@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Real PyTorch on several hosts. Needs DDPRUN_TEST_PYTHON at run time, else it is skipped.
-#include <algorithm>
 #include <catch2/catch.hpp>
 #include <csignal>
-#include <sstream>
 
+#include "tests/integration/kept/worker_ends.hpp"
 #include "tests/integration/nodes/nodes.hpp"
 #include "tests/interop/with_torch.hpp"
 
@@ -28,17 +27,6 @@ std::string reference(const TemporaryFolder& folder) {
   CAPTURE(result.err);
   REQUIRE(result.code == 0);
   return final_loss(result.out);
-}
-
-// Returns the lines in which ranks of kept_memory/trainer.py say what they have at the end, in their order.
-Words trained(const std::string& out) {
-  Words ends;
-  std::istringstream lines(out);
-  for (std::string line; std::getline(lines, line);) {
-    if (line.find(" ends with ") != std::string::npos) ends.push_back(line);
-  }
-  std::sort(ends.begin(), ends.end());
-  return ends;
 }
 
 }  // namespace
@@ -119,7 +107,7 @@ TEST_CASE("interop nodes: a PyTorch job with kept memory on two hosts comes to t
   const Result undisturbed = run(calm, with_package());
   CAPTURE(undisturbed.err);
   REQUIRE(undisturbed.code == 0);
-  const Words expected = trained(undisturbed.out);
+  const Words expected = ends_of(undisturbed.out);
   REQUIRE(expected.size() == 4);
 
   const Hosts hosts(2);
@@ -139,7 +127,7 @@ TEST_CASE("interop nodes: a PyTorch job with kept memory on two hosts comes to t
     err += result.err;
   }
   CAPTURE(out, err);
-  CHECK(trained(out) == expected);
+  CHECK(ends_of(out) == expected);
   CHECK(count(err, "restart 2 of 9: rank ") == 2);
   CHECK(count(out, "rank 0 begins life 2 at step ") == 1);
   CHECK(count(out, "rank 0 begins life 2 at step 0: \n") == 0);  // it went on
@@ -167,8 +155,8 @@ TEST_CASE("interop nodes: a host that replaces a lost one trains on with the oth
   CHECK(count(there.out, "with the tensors and the record of rank 0 on another node") == 1);
   CHECK(count(there.out, "rank 1 begins life 1 at step 0") == 0);
   // "rank 1 ends with STATE CHANCE OWN": after an update the state is equal on all ranks.
-  REQUIRE(trained(here.out).size() == 1);
-  REQUIRE(trained(there.out).size() == 1);
-  CHECK(trained(here.out)[0].substr(17, 16) == trained(there.out)[0].substr(17, 16));
+  REQUIRE(ends_of(here.out).size() == 1);
+  REQUIRE(ends_of(there.out).size() == 1);
+  CHECK(ends_of(here.out)[0].substr(17, 16) == ends_of(there.out)[0].substr(17, 16));
   CHECK(hosts.all_gone());
 }

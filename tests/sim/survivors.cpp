@@ -128,7 +128,7 @@ void World::start_in_place(Process& process, int local, int round, const rendezv
                                                    : spawn_random_.between(Duration(0), milliseconds(1500));
   deliver_at(now() + takes, process.index, [this, index = process.index, local, round, assignment] {
     Process& starter = scene_.process(index);
-    if (spawn_random_.percent(3) && now() < faults_end_) {
+    if (successor_fails()) {
       invariants_.on_spawn_failed();
       return handle(starter, SuccessorNeverStarted{local, "no more processes"});
     }

@@ -179,8 +179,7 @@ void World::carry_out(Process& process, const StartSuccessor& action) {
                                                    : spawn_random_.between(Duration(0), milliseconds(1500));
   deliver_at(now() + takes, process.index, [this, index = process.index, local = action.local_rank, id = dead.id] {
     Process& starter = scene_.process(index);
-    const bool fails = spawn_random_.percent(3) && now() < faults_end_;
-    if (fails) return handle(starter, SuccessorNeverStarted{local, "no more processes"});
+    if (successor_fails()) return handle(starter, SuccessorNeverStarted{local, "no more processes"});
     const Worker& before = scene_.worker(id);
     rendezvous::Assignment place;
     place.node_rank = before.node_rank;
