@@ -8,7 +8,6 @@
 #include "tests/integration/kept/worker_ends.hpp"
 #include "tests/integration/nodes/nodes.hpp"
 
-using Catch::Matchers::Contains;
 using namespace ddp::testing;
 
 namespace {
