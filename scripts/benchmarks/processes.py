@@ -30,15 +30,16 @@ class Times:
     cpu_ms: float  # includes all processes that the program waited for
 
 
-def timed(command, environment=None, deadline=None):
+def timed(command, environment=None, deadline=None, out=os.devnull):
     """Starts a command, which must leave nothing, and takes its time; NotDone if it does not end or fails. A peer may:
-    MPICH's mpiexec breaks its pipe now and then if its processes end at once."""
+    MPICH's mpiexec breaks its pipe now and then if its processes end at once. Its stdout goes to the file `out`."""
     deadline = deadline or DEADLINE
     mark = uuid.uuid4().hex
     everything = {**os.environ, **ENVIRONMENT, **(environment or {}), MARK: mark}
     said = tempfile.TemporaryFile()
-    actions = [(os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_RDWR, 0) for fd in (0, 1)]
-    actions.append((os.POSIX_SPAWN_DUP2, said.fileno(), 2))
+    actions = [(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDWR, 0),
+               (os.POSIX_SPAWN_OPEN, 1, out, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600),
+               (os.POSIX_SPAWN_DUP2, said.fileno(), 2)]
     started = time.clock_gettime(time.CLOCK_REALTIME)
     start = time.perf_counter()
     pid = os.posix_spawnp(command[0], command, everything, file_actions=actions)
@@ -92,6 +93,15 @@ def json_lines(command, environment=None, deadline=DEADLINE):
     with job(*command, environment=environment, deadline=deadline) as running:
         ended_well(running)
         return [json.loads(line) for line in running.out().splitlines() if line.startswith("{")]
+
+
+def cpu_ms(pids):
+    """The CPU time of these processes and of the children that they have waited for."""
+    ticks = 0
+    for pid in pids:
+        with open(f"/proc/{pid}/stat") as file:
+            ticks += sum(map(int, file.read().rpartition(")")[2].split()[11:15]))
+    return 1e3 * ticks / os.sysconf("SC_CLK_TCK")
 
 
 def environment_of(pid):
