@@ -12,7 +12,7 @@ import time
 import uuid
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../tests/interop"))
-from jobs import MARK, Job, free_port, marked  # noqa: E402  (how tests start and end jobs)
+from jobs import MARK, Job, free_port, marked, until  # noqa: E402, F401  (how tests start and end jobs)
 
 from .rounds import NotDone, WrongResult  # noqa: E402
 

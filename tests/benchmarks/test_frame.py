@@ -14,7 +14,7 @@ from benchmarks import SECTIONS, plots, processes, results  # noqa: E402
 from benchmarks.bench import Bench  # noqa: E402
 from benchmarks.page import Column, Page  # noqa: E402
 from benchmarks.rounds import Contender, Group, NotDone, Row, WrongResult, in_turn  # noqa: E402
-from benchmarks.sections import first_all_reduce, recovery  # noqa: E402
+from benchmarks.sections import first_all_reduce, recovery, stacks  # noqa: E402
 from benchmarks.stamps import Stamp  # noqa: E402
 
 
@@ -105,6 +105,22 @@ class Stamps(unittest.TestCase):
         self.assertIsNone(recovery.parts_of(self.job + second, 10.9, workers=2))
         figures = recovery.parts_of(self.job + second + third, 10.9, workers=2)
         self.assertEqual((round(figures["total_ms"]), round(figures["start_ms"])), (1700, 1200))
+
+
+class Stacks(unittest.TestCase):
+    def test_each_rank_of_what_ddprun_stacks_prints_has_its_entry(self):
+        entry_of = stacks.of_ranks("rank 2: in pause, called at w.py:3 (odd)\n    odd    /a/w.py:3\n"
+                                   "ranks 0-1, 3: in pause, called at w.py:7 (even)\n    even    /a/w.py:7\n")
+        self.assertEqual(sorted(entry_of), [0, 1, 2, 3])
+        self.assertTrue(stacks.shows(entry_of[2], "odd", "w.py", 3))
+        self.assertTrue(all(stacks.shows(entry_of[rank], "even", "w.py", 7) for rank in (0, 1, 3)))
+
+    def test_a_place_is_a_function_with_its_line_as_each_program_prints_it(self):
+        for entry in ("    wait                       /a/w.py:7", "    wait (w.py:7)", "#1  0x2d in wait (n=1) at a/w.py:7"):
+            self.assertTrue(stacks.shows(entry, "wait", "w.py", 7), entry)
+            for place in ("wait", "w.py", 70), ("await", "w.py", 7), ("wait", "v.py", 7):
+                self.assertFalse(stacks.shows(entry, *place), place)
+        self.assertFalse(stacks.shows("    wait (w.py:70)", "wait", "w.py", 7))
 
 
 class Command(unittest.TestCase):
