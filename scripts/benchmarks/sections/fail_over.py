@@ -10,7 +10,7 @@ import uuid
 
 from .. import stamps
 from ..page import Column
-from ..processes import ended_well, free_port, job, marked
+from ..processes import DEADLINE, ended_well, free_port, job, marked
 from ..rounds import Contender, NotDone, WrongResult
 
 TITLE = "Fail-over"
@@ -26,8 +26,8 @@ The coordinator's process (`ddp-coordinator`) is killed with SIGKILL:
   the sum of its first all_reduce. only a worker: the same without a kill of the coordinator.
 * etcd: the journal is in an etcd of three members on this machine (`--rdzv-backend etcd`), otherwise in a file.
 
-Then all processes of the endpoint's node at once, agent and worker too, in an elastic job (`--nnodes 2:3`); or its launcher gets
-SIGTERM, as on a machine that is about to be taken away:
+Then all processes of the endpoint's node are killed at once, agent and worker too, in an elastic job (`--nnodes 2:3`); or its
+launcher gets SIGTERM, as on a machine that is about to be taken away:
 
 * back: until both workers of the next round have the sum of their first all_reduce. The others know only by the time that
   has passed that the workers of a node that was killed are dead ([high_availability.md](high_availability.md#with-etcd)).
@@ -67,7 +67,7 @@ class Nodes:
 
     def heard_again(self, killed_at):
         """Returns how long it took until all agents had a link again, in seconds."""
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + DEADLINE
         while not all(BACK in each.err() for each in self.jobs):
             if time.monotonic() > deadline:
                 raise WrongResult(f"an agent did not hear from a coordinator again: {[each.err() for each in self.jobs]}")
@@ -101,6 +101,15 @@ def kill_coordinator(nodes):
     return {"heard_ms": 1e3 * took}, killed_at
 
 
+def kill_at_once(node):
+    """Kills all of a node before any process of it can react to the death of another, as a power cut does."""
+    pids = marked(node.mark)
+    for number in signal.SIGSTOP, signal.SIGKILL:
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+
 def process_lost(commands, path, only_a_worker):
     with contextlib.ExitStack() as stack:
         nodes = Nodes(stack, commands, path)
@@ -120,7 +129,7 @@ def node_lost(commands, path, is_killed, goes_on, patience):
         nodes = Nodes(stack, commands, path)
         lost_at, deadline = now(), time.monotonic() + patience
         if is_killed:
-            nodes.endpoint.end()
+            kill_at_once(nodes.endpoint)
         else:
             nodes.endpoint.signal(signal.SIGTERM)
         while (back_at := nodes.all_reduced(NODES - 1, lost_at)) is None:
@@ -199,7 +208,7 @@ def of_process(bench, etcd):
 
 def of_node(bench, etcd, name, is_killed, names, runs):
     def one(name):
-        patience = TORCHRUN_PATIENCE if name == "torchrun" else 60
+        patience = TORCHRUN_PATIENCE if name == "torchrun" else DEADLINE
         return contender(bench, name, etcd, "2:3",
                          lambda commands, path: node_lost(commands, path, is_killed, "etcd" in name, patience))
 

@@ -81,7 +81,7 @@ class Job:
             self.cluster.run_on_head("rm", "-rf", ".cache")
         before = self.cluster.cpu_ms()
         times = timed(self.cluster.on_head(command_of(self.before, self.name, self.hosts, *program)),
-                      self.cluster.environment, deadline=60)
+                      self.cluster.environment)
         self.cluster.until_empty()
         if before is not None:
             times.cpu_ms += self.cluster.cpu_ms() - before
