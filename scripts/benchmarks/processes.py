@@ -30,9 +30,10 @@ class Times:
     cpu_ms: float  # includes all processes that the program waited for
 
 
-def timed(command, environment=None, deadline=None, out=os.devnull):
+def timed(command, environment=None, deadline=None, out=os.devnull, grace=0):
     """Starts a command, which must leave nothing, and takes its time; NotDone if it does not end or fails. A peer may:
-    MPICH's mpiexec breaks its pipe now and then if its processes end at once. Its stdout goes to the file `out`."""
+    MPICH's mpiexec breaks its pipe now and then if its processes end at once. Its stdout goes to the file `out`. What it has
+    started may take `grace` seconds longer to end."""
     deadline = deadline or DEADLINE
     mark = uuid.uuid4().hex
     everything = {**os.environ, **ENVIRONMENT, **(environment or {}), MARK: mark}
@@ -52,7 +53,7 @@ def timed(command, environment=None, deadline=None, out=os.devnull):
     if not ended:
         _kill_all(mark)
     _, status, usage = os.wait4(pid, 0)
-    left = marked(mark)
+    left = _left(mark, time.monotonic() + (grace if ended else 0))
     _kill_all(mark)
     words = os.pread(said.fileno(), 1 << 20, 0).decode(errors="replace")
     said.close()
@@ -63,6 +64,12 @@ def timed(command, environment=None, deadline=None, out=os.devnull):
     if left:
         raise WrongResult(f"{' '.join(command)} left processes: {left}")
     return Times(started, 1e3 * wall, 1e3 * (usage.ru_utime + usage.ru_stime))
+
+
+def _left(mark, deadline):
+    while (found := marked(mark)) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return found
 
 
 def _kill_all(mark):

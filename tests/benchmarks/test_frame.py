@@ -217,6 +217,9 @@ class Timed(unittest.TestCase):
         pid = int(str(raised.exception).split("{")[1].split(":")[0])
         self.assertFalse(runs(pid))
 
+    def test_what_it_leaves_may_end_by_itself_where_that_is_said(self):
+        processes.timed(["sh", "-c", "sleep 0.1 &"], grace=60)
+
     def test_one_that_hangs_is_killed_at_its_deadline(self):
         patience, processes.DEADLINE = processes.DEADLINE, 0.2
         self.addCleanup(setattr, processes, "DEADLINE", patience)

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Start and end of a job on several hosts by ssh: beside MPI's launchers, pdsh with torchrun, and plain ssh."""
+import glob
 import os
 import shutil
 import uuid
 
 from .. import machine, plots, stamps
 from ..page import Column
-from ..processes import timed
+from ..processes import DEADLINE, timed
 from ..rounds import Contender, WrongResult
 from ..ssh_hosts import PROGRAMS, SHARED, SshHosts
 
@@ -18,7 +19,8 @@ machines of their own each of these would be faster, and those that do more on t
 
 * `true`: from the command's start to its end, of workers that do nothing. first all_reduce: until each worker has the sum of
   its first one (of 8 bytes).
-* CPU: of the command with what it starts, and of all that runs on the hosts, sshd too.
+* CPU: of the command with what it starts, and of all that runs on the hosts, sshd too. Open MPI's mpirun ends before its ssh
+  do, whose time is missing.
 * ddprun: `ddprun --hosts`. It runs on the hosts what it has put into `~/.cache` there; first time: that is missing.
 * shell: an ssh for each host in the background, and a wait. pdsh: the same in one program. Neither gives ranks, or tells the
   others when one fails. torchrun: one on each host, started by pdsh.
@@ -81,7 +83,7 @@ class Job:
             self.cluster.run_on_head("rm", "-rf", ".cache")
         before = self.cluster.cpu_ms()
         times = timed(self.cluster.on_head(command_of(self.before, self.name, self.hosts, *program)),
-                      self.cluster.environment)
+                      self.cluster.environment, grace=0 if self.name.startswith("ddprun") else DEADLINE)
         self.cluster.until_empty()
         if before is not None:
             times.cpu_ms += self.cluster.cpu_ms() - before
@@ -130,7 +132,7 @@ def measure(bench):
     workers = {name: words for name, words in workers.items() if os.path.exists(bench.binary(words[0]))}
     programs = [bench.binary(name) for name in ("ddprun", *(words[0] for words in workers.values()))]
     groups = []
-    with SshHosts(bench.root, max(counts), programs, [os.path.join(bench.build, "lib/libddp.so.0")]) as cluster:
+    with SshHosts(bench.root, max(counts), programs, glob.glob(os.path.join(bench.build, "lib/libddp.so.*"))) as cluster:
         if not cluster.not_run:
             with open(cluster.shared("say_rank"), "w") as file:
                 file.write(SAY_RANK)

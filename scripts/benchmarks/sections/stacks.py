@@ -60,10 +60,13 @@ class Waiting:
     def __init__(self, bench, running, path, places):
         self.bench, self.running, self.path, self.places = bench, running, path, places
         workers = len(places)
-        running.until(lambda: stamps.all_ranks(stamps.read(path), "ready", workers), f"{workers} workers")
-        self.pids = {stamp.rank: stamp.pid for stamp in stamps.read(path)}
-        for pid in self.pids.values():  # it says that it is ready just before it waits
-            running.until(lambda pid=pid: state_of(pid) == "S", "a worker that waits")
+        try:
+            running.until(lambda: stamps.all_ranks(stamps.read(path), "ready", workers), f"{workers} workers")
+            self.pids = {stamp.rank: stamp.pid for stamp in stamps.read(path)}
+            for pid in self.pids.values():  # it says that it is ready just before it waits
+                running.until(lambda pid=pid: state_of(pid) == "S", "a worker that waits")
+        except AssertionError as late:
+            raise WrongResult(late) from None
         self.own = [pid for pid in marked(running.mark) if pid not in self.pids.values()]
 
     def right(self, stack_of):
