@@ -58,7 +58,6 @@ class FrameReader {
  public:
   void add(std::string_view bytes) { bytes_ += bytes; }
   std::variant<NeedMore, Frame, Malformed> next();
-  bool is_within_frame() const { return !bytes_.empty(); }
 
  private:
   std::string bytes_;
