@@ -102,8 +102,9 @@ class Job:
         self.run(f"{SHARED}/say_rank")
         with open(path) as file:
             workers = sorted(tuple(line.split()) for line in file)
-        wanted = ["none"] * len(self.hosts) if self.name in RANKS_OF_NOBODY else list(map(str, range(len(self.hosts))))
-        if sorted(rank for rank, _ in workers) != sorted(wanted) or sorted(host for _, host in workers) != sorted(self.hosts):
+        count = len(self.hosts)
+        wanted = ["none"] * count if self.name in RANKS_OF_NOBODY else sorted(map(str, range(count)))
+        if [rank for rank, _ in workers] != wanted or sorted(host for _, host in workers) != sorted(self.hosts):
             raise WrongResult(f"one worker on each of {self.hosts} was asked for, and there were {workers}")
         self.has_right_ranks = True
 

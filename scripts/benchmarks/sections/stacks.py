@@ -87,7 +87,8 @@ class Waiting:
                 raise WrongResult(f"{right} of {len(self.places)} ranks are where they are: {text}")
             return {"wall_ms": times.wall_ms, "cpu_ms": times.cpu_ms + cpu_ms(self.own) - before, "right": right}
 
-        return Contender("ddprun stacks", [*command[:2], "JOB"], measure, self.bench.launcher("ddprun", 1).version, ours=True)
+        version = self.bench.launcher("ddprun", 1).version
+        return Contender("ddprun stacks", [*command[:2], "JOB"], measure, version, ours=True)
 
     def by_hand(self, name, tool, loop, version, not_run=""):
         words = loop.format(tool)
