@@ -180,6 +180,14 @@ TEST_CASE("agent survivors: a worker that does not become quiet in time is kille
     node.exit(2, {.signal = SIGKILL});
     CHECK(node.phase() == WorkersPhase::Quiet);
   }
+  SECTION("it has said meanwhile that it is quiet: it is waited for all the same, since it dies") {
+    node.step(WorkerQuiet{2, 1});
+    CHECK(node.phase() == WorkersPhase::Stopping);
+    node.exit(2, {.signal = SIGKILL});
+    CHECK(node.phase() == WorkersPhase::Quiet);
+    node.run(2);
+    CHECK(node.find<StartMissing>()->local_ranks == std::vector<int>{1, 2});
+  }
   SECTION("it cannot be killed: then no worker stays") {
     node.now += kUnkillableAfter;
     node.step(Tick{});
