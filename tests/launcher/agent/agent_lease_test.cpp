@@ -69,6 +69,19 @@ TEST_CASE("agent: the lease is extended by answers, not by whatever the coordina
   CHECK(agent.does<KillDescendants>());
 }
 
+TEST_CASE("agent: one heartbeat is unanswered at a time, so that an answer does not extend the lease too far",
+          "[launcher][unit]") {
+  Agent agent;
+  agent.wait(seconds(1), false);
+  REQUIRE(agent.does<SendHeartbeat>());
+  const TimePoint asked = agent.now;
+  agent.now += seconds(2);
+  agent.step(Tick{});
+  CHECK_FALSE(agent.does<SendHeartbeat>());
+  agent.step(BeatArrived{});
+  CHECK(agent.deadman == asked + seconds(10) + kKeeperWaits);
+}
+
 TEST_CASE("agent: the keeper's time is a moment after the end of the lease, and each answer moves it",
           "[launcher][unit]") {
   Agent agent;
