@@ -398,7 +398,7 @@ void AgentCore::on(const WorkerStays& event) {
 void AgentCore::on(const WorkerQuiet& event) {
   Worker& worker = workers_.at(static_cast<std::size_t>(event.local_rank));
   const bool is_dying = failure_of(event.local_rank) != nullptr || exiting_when_told_.count(event.local_rank) != 0;
-  if (worker.exited || worker.killed || is_dying || !worker.stays || event.round != assigned_round_) return;  // late
+  if (worker.exited || worker.told || is_dying || !worker.stays || event.round != assigned_round_) return;  // late
   worker.quiet = true;
   if (phase_ == Phase::Revoking) await_quiet();
 }

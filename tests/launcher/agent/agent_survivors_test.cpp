@@ -158,6 +158,20 @@ TEST_CASE("agent survivors: a worker that cannot stay is told to end, and it is 
   CHECK(node.find<StartMissing>()->local_ranks == std::vector<int>{1, 2});
 }
 
+TEST_CASE("agent survivors: a worker that was told to end ends, also if it says then that it stays and is quiet",
+          "[launcher][unit]") {
+  Node node(std::vector<int>{0, 1});
+  node.exit(1, {.signal = SIGKILL});
+  node.stop(1, true);
+  REQUIRE(node.find<EndWorker>());
+  node.step(WorkerQuiet{0, 1});
+  node.step(WorkerStays{2, true});  // this node was suspended, and reads it late
+  node.step(WorkerQuiet{2, 1});
+  CHECK(node.phase() == WorkersPhase::Stopping);
+  node.exit(2, {.signal = SIGTERM});
+  CHECK(node.phase() == WorkersPhase::Quiet);
+}
+
 TEST_CASE("agent survivors: where no worker can stay, all are stopped as in every restart", "[launcher][unit]") {
   Node node(std::vector<int>{});
   node.exit(1, {.signal = SIGKILL});
