@@ -209,6 +209,34 @@ TEST_CASE("agent survivors: a worker that does not become quiet in time is kille
   }
 }
 
+TEST_CASE("agent survivors: a node that kills workers that were quiet is not quiet, and waits until they are reaped",
+          "[launcher][unit]") {
+  Node node;
+  node.stop(1, true);
+  for (const int local_rank : {0, 1, 2}) node.step(WorkerQuiet{local_rank, 1});
+  REQUIRE(node.phase() == WorkersPhase::Quiet);
+  node.stop(1, false, SIGKILL);
+  CHECK(node.find<KillDescendants>());
+  CHECK(node.phase() == WorkersPhase::Stopping);
+  node.run(2);  // it was on its way
+  for (const int local_rank : {0, 1}) node.exit(local_rank, {.signal = SIGKILL});
+  SECTION("then it begins the next round") {
+    node.exit(2, {.signal = SIGKILL});
+    node.step(AllGone{});
+    CHECK(node.find<StartWorkers>());
+  }
+  SECTION("beside one that cannot be killed it begins none") {
+    node.now += kUnkillableAfter;
+    node.step(Tick{});
+    CHECK_FALSE(node.find<StartWorkers>());
+    const auto& state = node.core.state();
+    CHECK(state.round == 2);
+    CHECK(state.phase == WorkersPhase::Idle);
+    CHECK_THAT(state.stopped_because, Contains("cannot be killed"));
+    CHECK(state.unkillable == std::vector<int>{102});
+  }
+}
+
 TEST_CASE("agent survivors: one that dies while it is quiet is started again", "[launcher][unit]") {
   Node node;
   node.exit(1, {.signal = SIGKILL});
