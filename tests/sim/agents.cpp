@@ -70,6 +70,7 @@ void World::set_timer(Process& process) {
 
 void World::carry_out(Process& process, const StartWorkers& action) {
   invariants_.on_start(process, action.assignment);
+  process.stop_told.reset();
   process.importing = spawn_random_.percent(3);  // as with --preload: a stop before the workers exist cancels the start
   const Duration takes = process.importing           ? spawn_random_.between(Duration(0), seconds(10))
                          : spawn_random_.percent(90) ? spawn_random_.between(Duration(0), milliseconds(20))
