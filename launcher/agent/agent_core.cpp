@@ -377,7 +377,7 @@ void AgentCore::run(const Directive& directive) {
     if (phase_ == Phase::Starting || phase_ == Phase::Running) stop(SIGTERM);
     return;
   }
-  if (!state_.unkillable.empty()) return skip_round(directive, kUnkillable);  // mutant: beside_unkillable
+  if (!state_.unkillable.empty()) return skip_round(directive, kUnkillable);
   if (lost_after_.count() > 0 && now_ >= lease_until()) return skip_round(directive, kUnread);  // mutant: unread_run
   if (!directive.reason.empty()) act(LogLine{.text = directive.reason, .is_of_job = true});
   assignment_ = directive.assignment;
