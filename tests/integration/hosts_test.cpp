@@ -180,6 +180,20 @@ TEST_CASE("hosts: a program that a power cut has left half there is sent again",
              Contains("it cannot make " + cache.parent_path().string() + ": ") && Contains("File exists"));
 }
 
+TEST_CASE("hosts: beside the head, ps and stacks say on which host the job is seen", "[launcher][integration]") {
+  const HostsJob job;
+  Process head(HostsJob::command("a,b", {}, {"ready", "wait"}), job.options());
+  head.wait_for("ready", 2);
+  const std::string note = "the job that ddprun (pid " + std::to_string(head.pid()) +
+                           ") has started on a, b is seen there: on a run ~/.cache/ddprun/";
+  const auto says = [](const Words& words) { return run(Words{DDPRUN_BINARY} + words).err; };
+  CHECK_THAT(says({"ps"}), Contains("ddprun ps: " + note) && Contains("/ddprun ps\n"));
+  CHECK_THAT(says({"stacks", "no-such-job"}), Contains(note) && Contains("/ddprun stacks\n"));
+  head.signal(SIGKILL);
+  CHECK(head.all_gone());
+  CHECK_THAT(says({"ps"}), !Contains(note));  // it was left, and is known to be of a killed process
+}
+
 TEST_CASE("hosts: whatever is killed with SIGKILL, nothing is left on any host", "[launcher][integration]") {
   const HostsJob job;
   const Words command = HostsJob::command("a:2,b:2", {}, {"ready", "wait"});
