@@ -10,7 +10,8 @@
 //         └── it or its branch is lost, and there may be a restart ──┘
 //
 // No host begins before all are ready, so that a host which cannot be reached costs no other a line. With a branch, all
-// hosts behind it are lost. Of hosts that cannot be reached, those that are found out within a second are named together.
+// hosts behind it are lost. Of hosts that cannot be reached, those that are found out within a second are named
+// together.
 //
 // A host that is lost while the job runs:
 //

@@ -156,7 +156,8 @@ TEST_CASE("hosts: what ssh says about a host comes with what to do, for all host
   CHECK_THAT(key, Contains("host rude cannot take part: " FAKE_SSH
                            " ended with exit code 255: Host key verification failed. (connect to it once by hand: "));
   CHECK_THAT(key, Contains("host dead cannot take part: "));
-  CHECK_THAT(says("me@rude: Permission denied (publickey).", "255"), Contains(" (ssh must get there without a password"));
+  CHECK_THAT(says("me@rude: Permission denied (publickey).", "255"),
+             Contains(" (ssh must get there without a password"));
   CHECK_THAT(says("sh: 1: exec: ddprun: Exec format error", "126"), Contains(" (it has another kind of CPU"));
   CHECK_THAT(says("sh: 1: exec: ddprun: Permission denied", "126"), Contains("mounted with noexec?)"));
 }

@@ -108,8 +108,9 @@ TEST_CASE("fence: an older coordinator that answers every link is met like a sil
   CHECK(was_killed);
   CHECK(links.size() < 5);
   for (const std::string& why : links) CHECK(why == "an older coordinator speaks (epoch 2, the newest is 99)");
-  CHECK(end == "the coordinator at etcd is gone: no word from it for 15 s (an older coordinator speaks (epoch 2, the "
-               "newest is 99); has etcd lost its data?)");
+  CHECK(end ==
+        "the coordinator at etcd is gone: no word from it for 15 s (an older coordinator speaks (epoch 2, the "
+        "newest is 99); has etcd lost its data?)");
 }
 
 TEST_CASE("fence: a newer coordinator is obeyed after older ones have answered", "[launcher][unit]") {

@@ -6,7 +6,8 @@
 //     etcd-v2   protocol  ca_cert  ssl_cert  ssl_cert_key
 //     ddprun    user  password_file           torchrun has none
 //
-// An address may have its protocol before it, as etcdctl takes it: https://etcd1:2379 is etcd1:2379 with protocol=https.
+// An address may have its protocol before it, as etcdctl takes it: https://etcd1:2379 is etcd1:2379 with
+// protocol=https.
 #pragma once
 
 #include <map>
