@@ -153,7 +153,8 @@ def measure(bench):
             jobs = [Job(bench, cluster, name, count) for name in NAMES if name != "pdsh, torchrun" or count == 4]
             groups.append(bench.in_turn(f"`true` on {count} hosts", [job.of_true() for job in jobs],
                                         runs_on(count), {"hosts": count}))
-        for count in counts:
+        # 33 hosts that all know each other have more neighbours than one kernel keeps (1024, net.ipv4.neigh.default.gc_thresh3).
+        for count in (count for count in counts if count <= 8):
             contenders = [Job(bench, cluster, name, count).of_first_all_reduce(*words) for name, words in workers.items()]
             groups.append(bench.in_turn(f"first all_reduce, {count} hosts", contenders, runs=3))
     return groups
