@@ -174,7 +174,7 @@ TEST_CASE("stacks: of a Python that py-spy does not know there are py-spy's word
   }
   REQUIRE_FALSE(stacks[0].missing.empty());
   CHECK(stacks[0].missing[0] == "py-spy: Error: " + words);
-  CHECK_THAT(at_its_end[0].missing.at(0), Catch::StartsWith("py-spy finds no Python in it: it is about to end"));
+  CHECK_THAT(at_its_end[0].missing.back(), Catch::StartsWith("py-spy finds no Python in it: it is about to end"));
   CHECK_THAT(stacks[0].threads.at(0).kernel, Catch::StartsWith("asleep"));
   const bool is_traced = !tools.eu_stack.empty() && stacks[0].missing.size() == 1;
   if (is_traced) CHECK_FALSE(stacks[0].threads[0].native.empty());
