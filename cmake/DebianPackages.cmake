@@ -1,5 +1,5 @@
 # Debian's packages of this build, which scripts/packaging/debs makes with CPack: ddprun (the programs and the manual page),
-# libddp0 (the library and its backend) and libddp-dev (what C and C++ programs are built with). Their documents are not
+# libddp1 (the library and its backend) and libddp-dev (what C and C++ programs are built with). Their documents are not
 # part of an ordinary installation.
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_CONTACT "ddprun maintainers <maintainers@ddprun.invalid>")

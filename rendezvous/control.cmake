@@ -23,8 +23,8 @@ add_library(ddprun_control STATIC
   etcd/messages.cpp
   etcd/request_course.cpp
   etcd/revoke.cpp
-  etcd/tls_library.cpp
-  etcd/tls_session.cpp
+  etcd/tls/tls_library.cpp
+  etcd/tls/tls_session.cpp
   link/accept.cpp
   link/acceptor.cpp
   link/client.cpp

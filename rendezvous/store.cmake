@@ -13,10 +13,10 @@ add_library(ddprun_store STATIC
   machine/memory_left.cpp
   net/asio.cpp
   net/listen.cpp
-  net/name_lookup.cpp
-  net/numeric_address.cpp
-  net/own_address.cpp
-  net/reachable.cpp
+  net/addresses/name_lookup.cpp
+  net/addresses/numeric_address.cpp
+  net/addresses/own_address.cpp
+  net/addresses/reachable.cpp
   net/peer_user.cpp
   net/silence.cpp
   net/socket_process.cpp

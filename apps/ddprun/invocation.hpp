@@ -8,7 +8,7 @@
 #include <string>
 
 #include "launcher/config/compatibility_mode.hpp"
-#include "launcher/hosts/job_header.hpp"
+#include "launcher/hosts/wire/job_header.hpp"
 
 namespace ddp::apps {
 

@@ -37,10 +37,10 @@
 #include "rendezvous/base/random_id.hpp"
 #include "rendezvous/base/text.hpp"
 #include "rendezvous/coordinator/roster.hpp"
+#include "rendezvous/net/addresses/own_address.hpp"
 #include "rendezvous/net/asio.hpp"
 #include "rendezvous/net/boot_timer.hpp"
 #include "rendezvous/net/core_driver.hpp"
-#include "rendezvous/net/own_address.hpp"
 
 namespace ddp::launcher {
 

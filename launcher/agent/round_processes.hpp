@@ -25,9 +25,9 @@
 #include <vector>
 
 #include "launcher/agent/agent_core.hpp"
-#include "launcher/agent/file_timer.hpp"
 #include "launcher/agent/job_end.hpp"
 #include "launcher/agent/node_output.hpp"
+#include "launcher/agent/timers/file_timer.hpp"
 #include "launcher/config/launch_config.hpp"
 #include "launcher/config/worker_environment.hpp"
 #include "launcher/diagnosis/call_memory.hpp"

@@ -7,7 +7,7 @@
 #include <variant>
 
 #include "rendezvous/base/random_id.hpp"
-#include "rendezvous/etcd/tls_session.hpp"
+#include "rendezvous/etcd/tls/tls_session.hpp"
 
 namespace ddp::launcher {
 

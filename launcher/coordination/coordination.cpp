@@ -6,9 +6,9 @@
 
 #include "launcher/coordination/membership.hpp"
 #include "rendezvous/base/random_id.hpp"
+#include "rendezvous/net/addresses/numeric_address.hpp"
+#include "rendezvous/net/addresses/own_address.hpp"
 #include "rendezvous/net/listen.hpp"
-#include "rendezvous/net/numeric_address.hpp"
-#include "rendezvous/net/own_address.hpp"
 
 namespace ddp::launcher {
 

@@ -6,7 +6,7 @@
 #include <sstream>
 
 #include "rendezvous/base/text.hpp"
-#include "rendezvous/net/numeric_address.hpp"
+#include "rendezvous/net/addresses/numeric_address.hpp"
 
 namespace ddp::launcher {
 

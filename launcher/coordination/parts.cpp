@@ -28,7 +28,7 @@
 #include "rendezvous/etcd/revoke.hpp"
 #include "rendezvous/journal/file_journal.hpp"
 #include "rendezvous/journal/memory_journal.hpp"
-#include "rendezvous/net/own_address.hpp"
+#include "rendezvous/net/addresses/own_address.hpp"
 
 namespace ddp::launcher {
 

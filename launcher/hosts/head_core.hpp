@@ -35,8 +35,8 @@
 #include <variant>
 #include <vector>
 
-#include "launcher/hosts/job_header.hpp"
 #include "launcher/hosts/tree/tree_core.hpp"
+#include "launcher/hosts/wire/job_header.hpp"
 
 namespace ddp::launcher {
 

@@ -8,7 +8,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "launcher/hosts/greeting.hpp"
+#include "launcher/hosts/wire/greeting.hpp"
 #include "rendezvous/base/error.hpp"
 
 namespace ddp::launcher {

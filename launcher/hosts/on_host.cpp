@@ -20,15 +20,15 @@
 #include <vector>
 
 #include "launcher/config/launch_config.hpp"
-#include "launcher/hosts/frame.hpp"
-#include "launcher/hosts/greeting.hpp"
 #include "launcher/hosts/on_host_core.hpp"
 #include "launcher/hosts/passed_variables.hpp"
 #include "launcher/hosts/tree/branch.hpp"
+#include "launcher/hosts/wire/frame.hpp"
+#include "launcher/hosts/wire/greeting.hpp"
 #include "rendezvous/base/error.hpp"
 #include "rendezvous/base/pipe.hpp"
 #include "rendezvous/base/text.hpp"
-#include "rendezvous/net/reachable.hpp"
+#include "rendezvous/net/addresses/reachable.hpp"
 
 namespace ddp::launcher {
 namespace {

@@ -10,7 +10,7 @@
 
 #include <functional>
 
-#include "launcher/hosts/job_header.hpp"
+#include "launcher/hosts/wire/job_header.hpp"
 
 namespace ddp::launcher {
 

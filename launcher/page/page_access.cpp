@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "launcher/text/lower_case.hpp"
-#include "rendezvous/net/numeric_address.hpp"
+#include "rendezvous/net/addresses/numeric_address.hpp"
 
 namespace ddp::launcher {
 namespace {

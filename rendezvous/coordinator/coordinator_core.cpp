@@ -12,7 +12,7 @@
 #include "rendezvous/base/text.hpp"
 #include "rendezvous/link/accept.hpp"
 #include "rendezvous/link/failures.hpp"
-#include "rendezvous/net/numeric_address.hpp"
+#include "rendezvous/net/addresses/numeric_address.hpp"
 #include "rendezvous/net/silence.hpp"
 
 namespace ddp::rendezvous {

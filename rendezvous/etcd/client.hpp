@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "rendezvous/etcd/messages.hpp"
-#include "rendezvous/etcd/tls_session.hpp"
+#include "rendezvous/etcd/tls/tls_session.hpp"
 #include "rendezvous/net/asio.hpp"
 
 namespace ddp::rendezvous {

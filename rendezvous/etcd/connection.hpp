@@ -15,9 +15,9 @@
 #include <string_view>
 
 #include "rendezvous/etcd/http_answer.hpp"
-#include "rendezvous/etcd/tls_session.hpp"
+#include "rendezvous/etcd/tls/tls_session.hpp"
+#include "rendezvous/net/addresses/name_lookup.hpp"
 #include "rendezvous/net/asio.hpp"
-#include "rendezvous/net/name_lookup.hpp"
 
 namespace ddp::rendezvous {
 

@@ -16,8 +16,8 @@
 #include "rendezvous/base/rare_log.hpp"
 #include "rendezvous/base/text.hpp"
 #include "rendezvous/membership/handshake.hpp"
+#include "rendezvous/net/addresses/numeric_address.hpp"
 #include "rendezvous/net/listen.hpp"
-#include "rendezvous/net/numeric_address.hpp"
 #include "rendezvous/net/peer_user.hpp"
 #include "rendezvous/net/silence.hpp"
 

@@ -21,9 +21,9 @@
 #include "rendezvous/base/text.hpp"
 #include "rendezvous/link/stream.hpp"
 #include "rendezvous/membership/handshake.hpp"
+#include "rendezvous/net/addresses/name_lookup.hpp"
+#include "rendezvous/net/addresses/numeric_address.hpp"
 #include "rendezvous/net/listen.hpp"
-#include "rendezvous/net/name_lookup.hpp"
-#include "rendezvous/net/numeric_address.hpp"
 
 namespace ddp::rendezvous {
 namespace {

@@ -16,8 +16,8 @@
 #include <memory>
 #include <sstream>
 
-#include "rendezvous/net/numeric_address.hpp"
-#include "rendezvous/net/own_address.hpp"
+#include "rendezvous/net/addresses/numeric_address.hpp"
+#include "rendezvous/net/addresses/own_address.hpp"
 
 namespace ddp::rendezvous {
 namespace {

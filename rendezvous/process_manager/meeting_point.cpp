@@ -5,7 +5,7 @@
 
 #include "rendezvous/base/error.hpp"
 #include "rendezvous/base/text.hpp"
-#include "rendezvous/net/reachable.hpp"
+#include "rendezvous/net/addresses/reachable.hpp"
 
 namespace ddp::rendezvous {
 namespace {

@@ -7,7 +7,7 @@
 #include "collectives/backend_names.hpp"
 #include "ddp/backend.h"
 #include "runtime/base/environment.hpp"
-#include "runtime/session/worker_info.hpp"
+#include "runtime/session/identity/worker_info.hpp"
 
 namespace ddp::runtime {
 

@@ -11,8 +11,8 @@
 
 #include "rendezvous/base/error.hpp"
 #include "rendezvous/base/text.hpp"
+#include "rendezvous/net/addresses/numeric_address.hpp"
 #include "rendezvous/net/listen.hpp"
-#include "rendezvous/net/numeric_address.hpp"
 #include "rendezvous/store/file_store.hpp"
 #include "rendezvous/store/hash_store.hpp"
 #include "rendezvous/store/prefix_store.hpp"

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "runtime/session/group_members.hpp"
-#include "runtime/session/worker_info.hpp"
+#include "runtime/session/identity/worker_info.hpp"
 
 namespace ddp::rendezvous {
 class Store;

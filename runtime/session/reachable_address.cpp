@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "rendezvous/base/error.hpp"
-#include "rendezvous/net/numeric_address.hpp"
-#include "rendezvous/net/own_address.hpp"
+#include "rendezvous/net/addresses/numeric_address.hpp"
+#include "rendezvous/net/addresses/own_address.hpp"
 #include "rendezvous/worker_contract.hpp"
 #include "runtime/session/interface_address.hpp"
 #include "runtime/session/job_store.hpp"

@@ -26,9 +26,9 @@
 #include "runtime/group/process_group.hpp"
 #include "runtime/session/group_forming.hpp"
 #include "runtime/session/group_members.hpp"
+#include "runtime/session/identity/worker_info.hpp"
 #include "runtime/session/job_store.hpp"
 #include "runtime/session/survival.hpp"
-#include "runtime/session/worker_info.hpp"
 
 namespace ddp::runtime {
 

@@ -7,11 +7,11 @@
 #include <catch2/catch.hpp>
 #include <filesystem>
 
-#include "launcher/hosts/frame.hpp"
-#include "launcher/hosts/greeting.hpp"
-#include "launcher/hosts/job_header.hpp"
 #include "launcher/hosts/tree/relayed.hpp"
 #include "launcher/hosts/tree/share.hpp"
+#include "launcher/hosts/wire/frame.hpp"
+#include "launcher/hosts/wire/greeting.hpp"
+#include "launcher/hosts/wire/job_header.hpp"
 #include "tests/support/hosts.hpp"
 #include "tests/support/other_user.hpp"
 #include "tests/support/process.hpp"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The meaning of a fuzzer's input: a script of what up to four connections do to one store.
-// store_fuzzer.cpp runs scripts, store_seeds.cpp writes them from recorded conversations.
+// store_fuzzer.cpp runs scripts, seeds/store_seeds.cpp writes them from recorded conversations.
 //
 // A step is one byte and its operands: bits 0-1 say which connection, bits 2-4 which action, bits
 // 5-7 a small number n.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // ddprun called by the name torchrun, and what it does for users of torchrun and
-// torch.distributed.launch. tests/interop/test_torchrun_name.py checks the real torchrun in the
+// torch.distributed.launch. tests/interop/torchrun/test_torchrun_name.py checks the real torchrun in the
 // same way.
 #include <algorithm>
 #include <catch2/catch.hpp>

@@ -39,6 +39,8 @@ only() {
   done
   [ -z "$others" ] || forbid "$folder/$room" "${others#|}" "$none"
 }
+# alone FOLDER ROOM [ALSO]: files in FOLDER/ROOM may include nothing else of FOLDER, nor of its other rooms, but ALSO.
+alone() { forbid "$1/$2" "$1/(?!$2/${3:+|$3})" "$none"; }
 only rendezvous base
 only rendezvous kept         base
 only rendezvous net          base
@@ -50,6 +52,8 @@ only rendezvous link         base net membership
 only rendezvous journal      base net
 only rendezvous etcd         base net link journal
 only rendezvous coordinator  base net store membership link journal
+alone rendezvous/net addresses   asio
+alone rendezvous/etcd tls
 
 only launcher text
 only launcher placement
@@ -68,6 +72,8 @@ only launcher diagnosis      process output stacks text local
 only launcher coordination   config process guardian local
 only launcher hosts          config process output text
 only launcher agent          config process guardian preload output report placement text local stacks diagnosis coordination trace page
+alone launcher/hosts wire
+alone launcher/agent timers
 
 only collectives gloo
 only collectives gpu
@@ -87,6 +93,7 @@ only runtime recovery        include base collective device group
 only runtime spawn           include base
 only runtime training        include base collective device group
 only runtime api             include base collective device diagnosis group recovery session spawn training
+alone runtime/session identity
 only runtime/training tensor_file
 only runtime/training hooks
 only runtime/training optim

@@ -13,8 +13,8 @@ export SOURCE_DATE_EPOCH=1700000000
 for deb in "$work"/first/*.deb; do
   dpkg --info "$deb" | grep -q '^ Description: ...' || { echo "$deb has no description"; exit 1; }
 done
-[ "$(dpkg-deb --field "$work"/first/libddp-dev_*.deb Depends)" = "libddp0 (= $(dpkg-deb --field "$work"/first/libddp0_*.deb Version))" ] ||
-  { echo "libddp-dev does not depend on its libddp0"; exit 1; }
+[ "$(dpkg-deb --field "$work"/first/libddp-dev_*.deb Depends)" = "libddp1 (= $(dpkg-deb --field "$work"/first/libddp1_*.deb Version))" ] ||
+  { echo "libddp-dev does not depend on its libddp1"; exit 1; }
 # What changes between two days: the time.
 find "$2/debian" -name 'changelog.gz' -exec touch -d '2001-01-01' {} +
 "$1/scripts/packaging/debs" --build "$2" "$work/second" || exit 1

@@ -6,7 +6,7 @@ what=$1 repository=$2
 shift 2
 build=$repository/build/portable
 compiler=$repository/build/compiler/x86_64
-files=("$build/bin/ddprun" "$build/bin/ddp_store" "$build/lib/libddp.so.0.1.0")
+files=("$build/bin/ddprun" "$build/bin/ddp_store" "$build/lib/libddp.so.1")
 for file in "${files[@]}"; do
   if [ ! -e "$file" ]; then
     echo "skipped: there is no $file: scripts/packaging/portable builds it"
@@ -134,7 +134,7 @@ backend() {
   # Options of a session: their size, the backend, and zeros.
   said=$("$build/bin/ddprun" --nproc_per_node 2 --no-python python3 -c "
 import ctypes
-library = ctypes.CDLL('$build/lib/libddp.so.0')
+library = ctypes.CDLL('$build/lib/libddp.so.1')
 library.ddp_error_last.restype = ctypes.c_char_p
 options = (ctypes.c_void_p * 9)(ctypes.sizeof(ctypes.c_void_p) * 9, ctypes.cast(ctypes.c_char_p(b'gloo'), ctypes.c_void_p).value)
 assert library.ddp_session_init(options, ctypes.byref(ctypes.c_void_p())) != 0

@@ -3,7 +3,7 @@
 
 #include "apps/ddprun/options/usage_error.hpp"
 #include "rendezvous/base/text.hpp"
-#include "rendezvous/net/numeric_address.hpp"
+#include "rendezvous/net/addresses/numeric_address.hpp"
 
 namespace ddp::apps {
 

@@ -15,10 +15,10 @@
 #include <string_view>
 #include <vector>
 
-#include "launcher/hosts/job_header.hpp"
 #include "launcher/hosts/tree/launch_agents.hpp"
 #include "launcher/hosts/tree/share.hpp"
 #include "launcher/hosts/tree/tree_core.hpp"
+#include "launcher/hosts/wire/job_header.hpp"
 
 namespace ddp::launcher {
 

@@ -14,8 +14,8 @@
 #include <string>
 #include <vector>
 
-#include "launcher/hosts/link.hpp"
 #include "launcher/hosts/tree/share.hpp"
+#include "launcher/hosts/wire/link.hpp"
 #include "launcher/process/limits.hpp"
 
 namespace ddp::launcher {

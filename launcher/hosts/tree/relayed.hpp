@@ -9,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-#include "launcher/hosts/frame.hpp"
+#include "launcher/hosts/wire/frame.hpp"
 
 namespace ddp::launcher {
 

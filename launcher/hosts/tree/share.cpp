@@ -3,7 +3,7 @@
 
 #include <set>
 
-#include "launcher/hosts/pairs.hpp"
+#include "launcher/hosts/wire/pairs.hpp"
 #include "launcher/text/ranges.hpp"
 
 namespace ddp::launcher {

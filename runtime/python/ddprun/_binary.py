@@ -54,7 +54,7 @@ def find_library() -> str:
 
     Raises FileNotFoundError if it is not there.
     """
-    path = os.path.join(_FOLDER, "lib", "libddp.so.0")
+    path = os.path.join(_FOLDER, "lib", "libddp.so.1")
     if os.path.isfile(path):
         return path
     raise FileNotFoundError(f"libddp is not at {path}; install the package again, or use the libddp of your system")

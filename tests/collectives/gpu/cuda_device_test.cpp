@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "tests/fixtures/fake_cuda.hpp"
+#include "tests/fixtures/gpu/fake_cuda.hpp"
 
 using namespace ddp::collectives;
 

@@ -13,7 +13,7 @@
 #include "collectives/gpu/nccl_memory.hpp"
 #include "rendezvous/base/error.hpp"
 #include "rendezvous/store/hash_store.hpp"
-#include "tests/fixtures/fake_cuda.hpp"
+#include "tests/fixtures/gpu/fake_cuda.hpp"
 #include "tests/support/hosts.hpp"
 
 using namespace ddp::collectives;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "launcher/agent/file_timer_core.hpp"
+#include "launcher/agent/timers/file_timer_core.hpp"
 
 #include <catch2/catch.hpp>
 #include <csignal>

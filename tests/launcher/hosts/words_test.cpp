@@ -2,13 +2,13 @@
 // What passes between the head and a host: greeting, frames, header; and how a host is called.
 #include <catch2/catch.hpp>
 
-#include "launcher/hosts/frame.hpp"
-#include "launcher/hosts/greeting.hpp"
-#include "launcher/hosts/job_header.hpp"
 #include "launcher/hosts/launch_line.hpp"
 #include "launcher/hosts/passed_variables.hpp"
 #include "launcher/hosts/tree/relayed.hpp"
 #include "launcher/hosts/tree/share.hpp"
+#include "launcher/hosts/wire/frame.hpp"
+#include "launcher/hosts/wire/greeting.hpp"
+#include "launcher/hosts/wire/job_header.hpp"
 #include "rendezvous/base/error.hpp"
 
 using namespace ddp::launcher;

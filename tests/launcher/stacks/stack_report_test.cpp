@@ -45,7 +45,7 @@ TEST_CASE("stack report: of native programs, the innermost function that has a n
 
 TEST_CASE("stack report: ranks that wait in one call of libddp are one entry, however libddp waits in it",
           "[launcher][unit]") {
-  const char* const kLibddp = "/usr/lib/libddp.so.0";
+  const char* const kLibddp = "/usr/lib/libddp.so.1";
   const auto waits = [&](int rank, const char* how) {
     const std::string header = "/home/me/ddp/include/ddp/process_group.hpp";
     return worker(rank, {},

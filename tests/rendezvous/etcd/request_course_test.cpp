@@ -6,7 +6,7 @@
 
 #include "rendezvous/base/error.hpp"
 #include "rendezvous/etcd/client.hpp"
-#include "rendezvous/etcd/tls_library.hpp"
+#include "rendezvous/etcd/tls/tls_library.hpp"
 
 using Catch::Matchers::Contains;
 

@@ -5,7 +5,7 @@
 #include <openssl/ssl.h>
 #include <openssl/x509v3.h>
 
-#include "rendezvous/etcd/tls_library.hpp"
+#include "rendezvous/etcd/tls/tls_library.hpp"
 #include "tests/support/called_alike.hpp"
 
 using namespace ddp::rendezvous;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "rendezvous/net/own_address.hpp"
+#include "rendezvous/net/addresses/own_address.hpp"
 
 #include <netinet/in.h>
 #include <unistd.h>
@@ -9,8 +9,8 @@
 #include <cctype>
 #include <string>
 
+#include "rendezvous/net/addresses/numeric_address.hpp"
 #include "rendezvous/net/listen.hpp"
-#include "rendezvous/net/numeric_address.hpp"
 #include "tests/rendezvous/store/raw_connection.hpp"
 
 namespace ddp::rendezvous {

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """ddprun_torchrun.pth and what it leads to, with a PyTorch that has only the modules it meets. The real one is in
-tests/interop/test_torch_distributed_run.py."""
+tests/interop/torchrun/test_torch_distributed_run.py."""
 import os
 import re
 import shutil

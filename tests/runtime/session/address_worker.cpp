@@ -4,9 +4,9 @@
 #include <iostream>
 
 #include "rendezvous/base/error.hpp"
+#include "runtime/session/identity/worker_info.hpp"
 #include "runtime/session/job_store.hpp"
 #include "runtime/session/reachable_address.hpp"
-#include "runtime/session/worker_info.hpp"
 
 int main(int, char** argv) {
   using namespace ddp::runtime;

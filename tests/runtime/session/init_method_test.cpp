@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "runtime/session/init_method.hpp"
+#include "runtime/session/identity/init_method.hpp"
 
 #include <catch2/catch.hpp>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "runtime/session/worker_info.hpp"
+#include "runtime/session/identity/worker_info.hpp"
 
 #include <catch2/catch.hpp>
 #include <map>

@@ -5,8 +5,8 @@
 #include <tuple>
 #include <utility>
 
-#include "tests/sim/look_up.hpp"
 #include "tests/sim/promises/invariants.hpp"
+#include "tests/sim/promises/look_up.hpp"
 
 namespace ddp::sim {
 

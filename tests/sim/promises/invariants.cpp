@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "tests/sim/look_up.hpp"
+#include "tests/sim/promises/look_up.hpp"
 
 namespace ddp::sim {
 

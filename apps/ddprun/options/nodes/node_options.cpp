@@ -16,7 +16,7 @@
 #include "launcher/text/lower_case.hpp"
 #include "rendezvous/base/random_id.hpp"
 #include "rendezvous/base/text.hpp"
-#include "rendezvous/net/own_address.hpp"
+#include "rendezvous/net/addresses/own_address.hpp"
 
 namespace ddp::apps {
 

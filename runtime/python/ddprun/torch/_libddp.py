@@ -12,7 +12,7 @@ from torch.distributed import DistBackendError
 
 from ddprun._binary import find_binary, find_library
 
-_SONAME = "libddp.so.0"
+_SONAME = "libddp.so.1"
 _INVALID_ARGUMENT = 1
 
 FLOAT32, FLOAT64, INT32, INT64, UINT8, INT8, INT16, UINT16, UINT32, UINT64, FLOAT16, BFLOAT16 = range(12)

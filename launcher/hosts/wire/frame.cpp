@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "launcher/hosts/wire/frame.hpp"
+
+#include <cstring>
+
+#include "rendezvous/base/length_bytes.hpp"
+
+namespace ddp::launcher {
+namespace {
+
+constexpr std::size_t kPrefix = 1 + rendezvous::kLengthBytes;
+
+bool is_known(char kind) { return kind != '\0' && std::strchr("HBbshoexfr", kind) != nullptr; }
+
+std::size_t most_in(char kind) {
+  const auto is = [kind](FrameKind other) { return kind == static_cast<char>(other); };
+  if (is(FrameKind::Header) || is(FrameKind::Share)) return kMostInHeader;
+  return kMostInFrame + (is(FrameKind::Relayed) ? kRelayedPrefix : 0);
+}
+
+}  // namespace
+
+std::string to_frame(FrameKind kind, std::string_view payload) {
+  std::string frame(1, static_cast<char>(kind));
+  rendezvous::append_length(frame, payload.size());
+  return frame.append(payload);
+}
+
+std::variant<NeedMore, Frame, Malformed> FrameReader::next() {
+  if (bytes_.empty()) return NeedMore{};
+  const char kind = bytes_[0];
+  if (!is_known(kind))
+    return Malformed{"a frame of the unknown kind " + std::to_string(static_cast<unsigned char>(kind))};
+  if (bytes_.size() < kPrefix) return NeedMore{};
+  const std::size_t length = rendezvous::length_at_begin(std::string_view(bytes_).substr(1));
+  const std::size_t most = most_in(kind);
+  if (length > most) {
+    return Malformed{"a frame of " + std::to_string(length) + " bytes, where at most " + std::to_string(most) +
+                     " are allowed"};
+  }
+  if (bytes_.size() < kPrefix + length) return NeedMore{};
+  Frame frame{static_cast<FrameKind>(kind), bytes_.substr(kPrefix, length)};
+  bytes_.erase(0, kPrefix + length);
+  return frame;
+}
+
+}  // namespace ddp::launcher

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "rendezvous/net/addresses/name_lookup.hpp"
+
+#include <netdb.h>
+#include <netinet/in.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <system_error>
+
+#include "rendezvous/base/descriptor.hpp"
+#include "rendezvous/base/error.hpp"
+#include "rendezvous/base/thread.hpp"
+
+namespace ddp::rendezvous {
+
+// What the loop's object and the thread share; the last of the two frees it. The thread writes it and then sets
+// `finished`; from then on it is only read.
+struct NameLookup::Shared {
+  Shared() : event(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+    if (!event) {
+      throw Error(ErrorCode::System, std::string("cannot look up a name: eventfd: ") + std::strerror(errno));
+    }
+  }
+
+  // Returns why not, if there is a host that cannot be resolved.
+  std::string look_up(const std::vector<std::string>& hosts, const std::vector<std::uint16_t>& ports, int flags) {
+    std::string why;
+    std::vector<FoundAddress> found;
+    for (const std::string& host : hosts) {
+      if (std::string failure = look_up(host, flags, found); !failure.empty()) why = std::move(failure);
+    }
+    addresses.clear();
+    for (const std::uint16_t port : ports) {
+      for (FoundAddress address : found) {
+        address.set_port(port);
+        addresses.push_back(address);
+      }
+    }
+    return why;
+  }
+
+  static std::string look_up(const std::string& host, int flags, std::vector<FoundAddress>& to) {
+    addrinfo hints{};
+    hints.ai_socktype = SOCK_STREAM;
+    hints.ai_flags = AI_NUMERICSERV | flags;
+    addrinfo* found = nullptr;
+    const int status = ::getaddrinfo(host.c_str(), "0", &hints, &found);
+    if (status != 0) return status == EAI_SYSTEM ? std::strerror(errno) : ::gai_strerror(status);
+    for (const addrinfo* entry = found; entry != nullptr; entry = entry->ai_next) {
+      FoundAddress address;
+      address.size = entry->ai_addrlen;
+      std::memcpy(&address.storage, entry->ai_addr, entry->ai_addrlen);
+      to.push_back(address);
+    }
+    ::freeaddrinfo(found);
+    return "";
+  }
+
+  void finish() {
+    finished.store(true, std::memory_order_release);
+    const std::uint64_t one = 1;
+    [[maybe_unused]] const auto written = ::write(event.get(), &one, sizeof one);  // an eventfd at 0 takes it
+  }
+
+  const Descriptor event;
+  std::atomic<bool> finished = false;
+  std::vector<FoundAddress> addresses;
+  std::string error;
+};
+
+std::uint16_t FoundAddress::port() const {
+  if (storage.ss_family == AF_INET6) return ntohs(reinterpret_cast<const sockaddr_in6*>(&storage)->sin6_port);
+  return ntohs(reinterpret_cast<const sockaddr_in*>(&storage)->sin_port);
+}
+
+void FoundAddress::set_port(std::uint16_t port) {
+  if (storage.ss_family == AF_INET6) {
+    reinterpret_cast<sockaddr_in6*>(&storage)->sin6_port = htons(port);
+  } else {
+    reinterpret_cast<sockaddr_in*>(&storage)->sin_port = htons(port);
+  }
+}
+
+NameLookup::NameLookup(asio::io_context& io, const std::vector<std::string>& hosts,
+                       const std::vector<std::uint16_t>& ports)
+    : shared_(std::make_shared<Shared>()), finished_(io, shared_->event.get()) {
+  if (shared_->look_up(hosts, ports, AI_NUMERICHOST).empty()) {
+    shared_->finish();
+    return;
+  }
+  try {
+    start_thread("ddprun-lookup", [shared = shared_, hosts, ports] {
+      const std::string why = shared->look_up(hosts, ports, 0);
+      if (shared->addresses.empty()) shared->error = why;
+      shared->finish();
+    }).detach();
+  } catch (const std::system_error& error) {
+    shared_->error = std::string("no thread to look it up: ") + error.what();
+    shared_->finish();
+  }
+}
+
+NameLookup::~NameLookup() { finished_.release(); }
+
+bool NameLookup::is_finished() const { return shared_->finished.load(std::memory_order_acquire); }
+const std::vector<FoundAddress>& NameLookup::addresses() const { return shared_->addresses; }
+const std::string& NameLookup::error() const { return shared_->error; }
+
+}  // namespace ddp::rendezvous
