@@ -215,8 +215,8 @@ bool fits(const Symptom& symptom, const Words& words) {
   });
 }
 
-// Returns the module of "ModuleNotFoundError: No module named 'x.y'", or of "/venv/bin/python: No module named x", which
-// `python -m x` says; empty if there is no such line. It is in quotation marks.
+// Returns the module of "ModuleNotFoundError: No module named 'x.y'", or of "/venv/bin/python: No module named x",
+// which `python -m x` says; empty if there is no such line. It is in quotation marks.
 std::string name_of_missing_module(const Words& words, const std::string& python) {
   constexpr std::string_view kError = "ModuleNotFoundError: No module named ";
   const std::string of_program = python + ": No module named ";

@@ -164,7 +164,7 @@ TEST_CASE("stacks: of a Python that py-spy does not know there are py-spy's word
   while (state() != 'Z' && !(has_python() && state() == 'S')) sched_yield();
   const bool has_ended = state() == 'Z';
   const auto stacks = take_stacks({{0, python}}, tools, 30s);
-  py_spy_says("Failed to find a python interpreter in the .data section");  // of a worker that is about to exit
+  py_spy_says("Failed to find a python interpreter in the .data section");  // a worker that is about to exit
   const auto at_its_end = take_stacks({{0, python}}, {tools.py_spy, ""}, 30s);
   kill(python, SIGKILL);
   waitpid(python, nullptr, 0);
