@@ -27,6 +27,10 @@ constexpr int kBeatsPerLife = 15;                     // heartbeats in lost_afte
 constexpr std::chrono::seconds kFirstWaitingLine{2};
 constexpr std::chrono::seconds kOverslept{2};  // a Tick this late means that this process was stopped
 constexpr std::chrono::seconds kBetweenWaitingLines{5};
+// Reasons to let a round pass. The directive of one lay unread because this process was stopped: the coordinator may
+// have gone on without this node. The other one was on its way when a worker that was quiet died, or had to be killed.
+constexpr char kUnread[] = "it had not heard from the coordinator for too long when the order to start them arrived";
+constexpr char kUnkillable[] = "processes of the round before cannot be killed";
 
 std::string in_seconds(std::chrono::nanoseconds time) {
   return rendezvous::to_string(std::chrono::duration_cast<std::chrono::seconds>(time));
@@ -73,6 +77,7 @@ void AgentCore::on(const LinkUp& event) {
   // A new link is a sign of life, but not a second one over which nothing came.
   (is_new_link_ ? reconnected_.emplace() : heard_) = now_;
   linked_ = is_new_link_ = true;
+  is_older_link_ = false;
   round_trips_.clear();
   asked_ = now_;  // mutant: asked
   if (lost_after_.count() > 0) next_beat_ = now_ + lost_after_ / kBeatsPerLife;
@@ -135,6 +140,7 @@ void AgentCore::on(const LinkFailed& event) { why_not_linked_ = event.why; }
 void AgentCore::on(const LinkRefused& event) { end(1, event.why); }
 
 void AgentCore::on(const BeatArrived&) {
+  if (is_older_link_) return;
   heard_ = now_;
   if (asked_ && !is_new_link_ && !takes_coordinator_along()) round_trips_.add(now_ - *asked_);
   answered();
@@ -196,13 +202,14 @@ void AgentCore::watch_link() {
   // A silent coordinator: leave, give the link up, or send a heartbeat.
   const auto silence = now_ - heard_;
   if (silence >= lost_after_ && !exit_) {  // mutant: coordinator_silent
+    const std::string why = !older_.empty() ? older_ + "; has etcd lost its data?" : linked_ ? "" : why_not_linked_;
     return end(kStartAgain, "the coordinator at " + config_.coordinator + " is gone: no word from it for " +
-                                in_seconds(lost_after_) + (linked_ ? "" : " (" + why_not_linked_ + ")"));
+                                in_seconds(lost_after_) + (why.empty() ? "" : " (" + why + ")"));
   }
   if (!linked_) return;
   if (now_ >= reconnect_at()) {  // mutant: reconnect
     reconnected_ = now_;
-    return act(Reconnect{"no word for " + in_seconds(silence)});
+    return act(Reconnect{older_.empty() ? "no word for " + in_seconds(silence) : older_});
   }
   if (!asked_ && now_ >= *next_beat_) {  // mutant: one_question
     asked_ = now_;
@@ -266,6 +273,15 @@ bool AgentCore::is_fenced_off(const Directive& directive) const {
   return are_numbers && rendezvous::is_older_epoch(directive.epoch, state_.epoch);  // mutant: fence
 }
 
+// The older coordinator may have been stopped just before it sent this, so the next link may lead to the newer one. If
+// it leads to an older one again, another try at once would do the same: the link is left as a silent one is.
+void AgentCore::meet_older(const Directive& directive) {
+  const bool is_first = older_.empty();
+  older_ = "an older coordinator speaks (epoch " + directive.epoch + ", the newest is " + state_.epoch + ")";
+  is_older_link_ = true;
+  if (is_first) act(Reconnect{older_});
+}
+
 // Whether the coordinator is none of this agent's job. A newer one of the job takes the place of the one before.
 bool AgentCore::is_of_other_job(const Directive& directive) const {
   if (!joined()) return false;
@@ -275,10 +291,7 @@ bool AgentCore::is_of_other_job(const Directive& directive) const {
 
 void AgentCore::on(const DirectiveArrived& event) {
   const Directive& directive = event.directive;
-  if (is_fenced_off(directive)) {
-    return act(
-        Reconnect{"an older coordinator speaks (epoch " + directive.epoch + ", the newest is " + state_.epoch + ")"});
-  }
+  if (is_fenced_off(directive)) return meet_older(directive);
   if (const std::string what = why_not_believed(directive); !what.empty()) {
     return end(1, "the coordinator" + (config_.coordinator.empty() ? "" : " at " + config_.coordinator) +
                       " gives this node what cannot be its own: " + what);
@@ -293,6 +306,7 @@ void AgentCore::on(const DirectiveArrived& event) {
   }
   state_.epoch = directive.epoch;
   state_.instance = directive.instance;
+  older_.clear();
   heard_ = now_;
   // The first directive answers this link's report; others may come from a coordinator that hears nothing from here.
   if (is_new_link_) answered();  // mutant: answered
@@ -373,7 +387,8 @@ void AgentCore::run(const Directive& directive) {
     if (phase_ == Phase::Starting || phase_ == Phase::Running) stop(SIGTERM);
     return;
   }
-  if (lost_after_.count() > 0 && now_ >= lease_until()) return skip_round(directive);  // mutant: unread_run
+  if (!state_.unkillable.empty()) return skip_round(directive, kUnkillable);
+  if (lost_after_.count() > 0 && now_ >= lease_until()) return skip_round(directive, kUnread);  // mutant: unread_run
   if (!directive.reason.empty()) act(LogLine{.text = directive.reason, .is_of_job = true});
   assignment_ = directive.assignment;
   begin_budget(directive);
@@ -398,7 +413,7 @@ void AgentCore::on(const WorkerStays& event) {
 void AgentCore::on(const WorkerQuiet& event) {
   Worker& worker = workers_.at(static_cast<std::size_t>(event.local_rank));
   const bool is_dying = failure_of(event.local_rank) != nullptr || exiting_when_told_.count(event.local_rank) != 0;
-  if (worker.exited || is_dying || !worker.stays || event.round != assigned_round_) return;  // late
+  if (worker.exited || worker.told || is_dying || !worker.stays || event.round != assigned_round_) return;  // late
   worker.quiet = true;
   if (phase_ == Phase::Revoking) await_quiet();
 }
@@ -512,7 +527,7 @@ void AgentCore::kill_late_survivors() {
 }
 
 void AgentCore::run_with_survivors(const Directive& directive) {
-  if (lost_after_.count() > 0 && now_ >= lease_until()) return skip_round(directive);
+  if (lost_after_.count() > 0 && now_ >= lease_until()) return skip_round(directive, kUnread);
   assignment_ = directive.assignment;  // mutant: new_place
   assigned_round_ = directive.round;   // mutant: new_round
   begin_round(directive.round);
@@ -535,11 +550,10 @@ void AgentCore::run_with_survivors(const Directive& directive) {
   report();
 }
 
-// Lets a round pass whose directive lay unread because this process was stopped: the coordinator may have gone on
-// without this node.
-void AgentCore::skip_round(const Directive& directive) {
+// Lets a round pass that this node must not begin.
+void AgentCore::skip_round(const Directive& directive, const char* why) {
   begin_round(directive.round);
-  state_.stopped_because = "it had not heard from the coordinator for too long when the order to start them arrived";
+  state_.stopped_because = why;
   report();
 }
 
@@ -936,6 +950,7 @@ void AgentCore::stop(int signal, StacksUse stacks) {
 void AgentCore::kill() {
   phase_ = workers_live() ? Phase::Killing : Phase::Clearing;
   told_to_stop_ = true;
+  state_.phase = WorkersPhase::Stopping;  // they may have been quiet
   deadline_ = now_ + kUnkillableAfter;
   act(KillDescendants{});
 }
@@ -945,6 +960,7 @@ void AgentCore::kill_because(const std::string& reason) {
   act(LogLine{"killing the workers of this node: " + reason});
   if (workers_live()) {
     if (state_.hang == rendezvous::Hang::None) state_.stopped_because = reason;  // else the hang came first
+    state_.phase = WorkersPhase::Stopping;
     report();  // before the kill, which ends workers that are not started yet and causes another report
   }
   kill();  // mutant: kill_because
