@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "apps/ddprun/commands/command.hpp"
+#include "apps/ddprun/commands/head_note.hpp"
 #include "apps/ddprun/invocation.hpp"
 #include "apps/ddprun/options/options.hpp"
 #include "apps/ddprun/options/usage_error.hpp"
@@ -145,6 +146,7 @@ int start(const Invocation& invocation, const std::vector<std::string>& argument
     }
     if (const auto* on_all = std::get_if<ddp::apps::StartOnAll>(&options)) return start_on_all(*on_all);
     if (const auto* on_hosts = std::get_if<ddp::apps::StartOnHosts>(&options)) {
+      const ddp::apps::HeadNote note(on_hosts->head);
       return failure_code(invocation, ddp::launcher::run_head(on_hosts->head));
     }
     return failure_code(invocation, run(std::get<ddp::apps::Launch>(options)));

@@ -77,6 +77,7 @@ void AgentCore::on(const LinkUp& event) {
   // A new link is a sign of life, but not a second one over which nothing came.
   (is_new_link_ ? reconnected_.emplace() : heard_) = now_;
   linked_ = is_new_link_ = true;
+  is_older_link_ = false;
   round_trips_.clear();
   asked_ = now_;  // mutant: asked
   if (lost_after_.count() > 0) next_beat_ = now_ + lost_after_ / kBeatsPerLife;
@@ -139,6 +140,7 @@ void AgentCore::on(const LinkFailed& event) { why_not_linked_ = event.why; }
 void AgentCore::on(const LinkRefused& event) { end(1, event.why); }
 
 void AgentCore::on(const BeatArrived&) {
+  if (is_older_link_) return;
   heard_ = now_;
   if (asked_ && !is_new_link_ && !takes_coordinator_along()) round_trips_.add(now_ - *asked_);
   answered();
@@ -200,13 +202,14 @@ void AgentCore::watch_link() {
   // A silent coordinator: leave, give the link up, or send a heartbeat.
   const auto silence = now_ - heard_;
   if (silence >= lost_after_ && !exit_) {  // mutant: coordinator_silent
+    const std::string why = !older_.empty() ? older_ + "; has etcd lost its data?" : linked_ ? "" : why_not_linked_;
     return end(kStartAgain, "the coordinator at " + config_.coordinator + " is gone: no word from it for " +
-                                in_seconds(lost_after_) + (linked_ ? "" : " (" + why_not_linked_ + ")"));
+                                in_seconds(lost_after_) + (why.empty() ? "" : " (" + why + ")"));
   }
   if (!linked_) return;
   if (now_ >= reconnect_at()) {  // mutant: reconnect
     reconnected_ = now_;
-    return act(Reconnect{"no word for " + in_seconds(silence)});
+    return act(Reconnect{older_.empty() ? "no word for " + in_seconds(silence) : older_});
   }
   if (!asked_ && now_ >= *next_beat_) {  // mutant: one_question
     asked_ = now_;
@@ -270,6 +273,15 @@ bool AgentCore::is_fenced_off(const Directive& directive) const {
   return are_numbers && rendezvous::is_older_epoch(directive.epoch, state_.epoch);  // mutant: fence
 }
 
+// The older coordinator may have been stopped just before it sent this, so the next link may lead to the newer one. If
+// it leads to an older one again, another try at once would do the same: the link is left as a silent one is.
+void AgentCore::meet_older(const Directive& directive) {
+  const bool is_first = older_.empty();
+  older_ = "an older coordinator speaks (epoch " + directive.epoch + ", the newest is " + state_.epoch + ")";
+  is_older_link_ = true;
+  if (is_first) act(Reconnect{older_});
+}
+
 // Whether the coordinator is none of this agent's job. A newer one of the job takes the place of the one before.
 bool AgentCore::is_of_other_job(const Directive& directive) const {
   if (!joined()) return false;
@@ -279,10 +291,7 @@ bool AgentCore::is_of_other_job(const Directive& directive) const {
 
 void AgentCore::on(const DirectiveArrived& event) {
   const Directive& directive = event.directive;
-  if (is_fenced_off(directive)) {
-    return act(
-        Reconnect{"an older coordinator speaks (epoch " + directive.epoch + ", the newest is " + state_.epoch + ")"});
-  }
+  if (is_fenced_off(directive)) return meet_older(directive);
   if (const std::string what = why_not_believed(directive); !what.empty()) {
     return end(1, "the coordinator" + (config_.coordinator.empty() ? "" : " at " + config_.coordinator) +
                       " gives this node what cannot be its own: " + what);
@@ -297,6 +306,7 @@ void AgentCore::on(const DirectiveArrived& event) {
   }
   state_.epoch = directive.epoch;
   state_.instance = directive.instance;
+  older_.clear();
   heard_ = now_;
   // The first directive answers this link's report; others may come from a coordinator that hears nothing from here.
   if (is_new_link_) answered();  // mutant: answered

@@ -314,6 +314,7 @@ class AgentCore {
   void on(const Tick& event);
 
   bool is_fenced_off(const rendezvous::Directive& directive) const;
+  void meet_older(const rendezvous::Directive& directive);
   bool is_of_other_job(const rendezvous::Directive& directive) const;
   std::string why_not_believed(const rendezvous::Directive& directive) const;
   void on_stop(const DirectiveArrived& event);
@@ -433,6 +434,8 @@ class AgentCore {
   TimePoint answered_;                // when the newest message that was answered was sent
   bool is_beside_now_ = false;        // as the newest link said
   bool is_new_link_ = false;          // nothing has arrived over it yet
+  bool is_older_link_ = false;        // an older coordinator is at its other end
+  std::string older_;                 // describes the older coordinator that was met since the newest one was heard
   RoundTrips round_trips_;            // what heartbeats over this link took
   std::optional<TimePoint> cut_;      // since when a link that worked is broken, or its successor unanswered
   std::chrono::milliseconds lost_after_{0}, back_within_{rendezvous::kReconnectWindow};

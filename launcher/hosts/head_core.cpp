@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <map>
 #include <utility>
 
 #include "rendezvous/base/text.hpp"
@@ -35,7 +36,7 @@ HeadCore::Actions HeadCore::ready(std::size_t host, const Hello& hello, Time now
   one.state = State::Ready;
   one.hello = hello;
   one.last_progress = now;
-  if (!may_begin()) return {};
+  if (!may_begin()) return cut_if_settled(now);
   Actions actions = carry_out(tree_.ready(host), now);
   if (all_are(State::Ready)) append(actions, start());
   return actions;
@@ -56,8 +57,8 @@ HeadCore::Actions HeadCore::exited(std::size_t host, int code, Time now) {
 HeadCore::Actions HeadCore::failed(std::size_t host, const std::string& how, Time now) {
   const State state = hosts_[host].state;
   // A host whose connection was closed here says so.
-  const bool is_given_up = !has_started_ && (was_lost_ || stop_signal_ != 0);
-  if (is_given_up || state == State::Ended || state == State::Lost) return {};
+  const bool is_cut = !has_started_ && patience_ != Patience::Endless && patience_ != Patience::UntilOthersFail;
+  if (is_cut || state == State::Ended || state == State::Lost) return {};
   return comes_back(host) ? tell_failure(host, how)
                           : lose(host, how, now);  // the link of one that comes back ends soon
 }
@@ -71,8 +72,7 @@ HeadCore::Actions HeadCore::link_ended(std::size_t host, const std::string& how,
   if (may_come_back(host)) return bring_back(host, how, now);
   if (comes_back(host) || one.is_not_needed) forgo(host);
   Actions actions;
-  const bool is_given_up =
-      (!has_started_ && !may_begin()) || patience_ == Patience::UntilKill || patience_ == Patience::Over;
+  const bool is_given_up = patience_ == Patience::UntilKill || patience_ == Patience::Over;
   const std::size_t behind = lose_behind(host);
   const std::string and_behind =
       behind == 0 ? "" : "; with it " + std::to_string(behind) + (behind == 1 ? " host" : " hosts") + " behind it";
@@ -98,11 +98,7 @@ HeadCore::Actions HeadCore::signal(int number, Time now) {
   if (number == SIGUSR1 || number == SIGUSR2) return has_started_ ? Actions{SignalHosts{number, {}}} : Actions{};
   const bool is_first = stop_signal_ == 0;
   if (is_first) stop_signal_ = number;
-  if (!has_started_) {
-    patience_ = Patience::UntilKill;
-    patience_ends_ = now + (is_first ? kAfterCut : std::chrono::seconds(0));
-    return {CutLinks{}};
-  }
+  if (!has_started_) return cut_before_start(is_first ? kAfterCutBeforeStart : std::chrono::seconds(0), now);
   Actions actions;
   if (is_first) {
     stop_within(settings_.shutdown_timeout + kBeyondTimeout, now);
@@ -162,7 +158,25 @@ HeadCore::Actions HeadCore::start() {
   has_started_ = true;
   for (OfHost& host : hosts_) host.state = State::Running;
   begun_ = StartAll{address(), settings_.master_port != 0 ? settings_.master_port : hosts_[0].hello.port};
-  return {*begun_};
+  Actions actions = tell_shared_machines();
+  actions.push_back(*begun_);
+  return actions;
+}
+
+// Each node of a machine takes its GPUs and CPUs as if it were alone there, which few mean who give it two names.
+HeadCore::Actions HeadCore::tell_shared_machines() const {
+  std::map<std::string, std::vector<std::string>> names;
+  for (const OfHost& host : hosts_) {
+    if (!host.hello.machine.empty()) names[host.hello.machine].push_back(host.info.name);
+  }
+  Actions actions;
+  for (const auto& [machine, of_it] : names) {
+    if (of_it.size() < 2) continue;
+    actions.push_back(SayLine{"hosts " + rendezvous::list_of(of_it, 8) +
+                              " are one machine, and each uses its GPUs and CPUs as if it were alone there; to share "
+                              "them out, list it once with the sum of the slots"});
+  }
+  return actions;
 }
 
 // ---- A host that is lost while the job runs, and comes back ----
@@ -344,12 +358,16 @@ HeadCore::Actions HeadCore::lose(std::size_t host, const std::string& how, Time 
   one.state = State::Lost;
   const bool is_first = !std::exchange(was_lost_, true);
   const std::string name = "host " + one.info.name;
-  if (!has_started_) {
-    patience_ = Patience::UntilKill;
-    patience_ends_ = now + kAfterCut;
-    return {SayLine{name + " cannot take part: " + how + "; nothing was started"}, CutLinks{}};
-  }
   Actions actions;
+  if (!has_started_) {
+    if (!how.empty()) actions.push_back(SayLine{name + " cannot take part: " + how + "; nothing was started"});
+    if (patience_ == Patience::Endless) {
+      patience_ = Patience::UntilOthersFail;
+      patience_ends_ = now + kOthersMayFail;
+    }
+    append(actions, cut_if_settled(now));
+    return actions;
+  }
   if (!how.empty()) actions.push_back(SayLine{name + " is lost: " + how});
   // A second SIGTERM would cut short the time that the first one gives the workers.
   if (!is_first || all_are(State::Lost) || stop_signal_ != 0) return actions;
@@ -367,7 +385,24 @@ void HeadCore::stop_within(std::chrono::seconds time, Time now) {
   patience_ = Patience::UntilCut;
 }
 
+// Nothing runs on any host, so a launch agent that does not end by itself is killed soon.
+HeadCore::Actions HeadCore::cut_before_start(std::chrono::seconds until_kill, Time now) {
+  patience_ = Patience::UntilKill;
+  patience_ends_ = now + until_kill;
+  return {CutLinks{}};
+}
+
+// Gives the job up once each other host is ready or has failed, too.
+HeadCore::Actions HeadCore::cut_if_settled(Time now) {
+  if (patience_ != Patience::UntilOthersFail) return {};
+  for (std::size_t i = 0; i < hosts_.size(); ++i) {
+    if (is_awaited(i)) return {};
+  }
+  return cut_before_start(kAfterCutBeforeStart, now);
+}
+
 HeadCore::Actions HeadCore::escalate(Time now) {
+  if (patience_ == Patience::UntilOthersFail) return cut_before_start(kAfterCutBeforeStart, now);
   if (patience_ == Patience::UntilCut) {
     patience_ = Patience::UntilKill;
     patience_ends_ = now + kAfterCut;

@@ -10,7 +10,8 @@
 //         └── it or its branch is lost, and there may be a restart ──┘
 //
 // No host begins before all are ready, so that a host which cannot be reached costs no other a line. With a branch, all
-// hosts behind it are lost.
+// hosts behind it are lost. Of hosts that cannot be reached, those that are found out within a second are named
+// together.
 //
 // A host that is lost while the job runs:
 //
@@ -94,6 +95,8 @@ class HeadCore {
   static constexpr std::chrono::seconds kTellAfter{10};    // whom the job waits for
   static constexpr std::chrono::seconds kBeyondTimeout{10};
   static constexpr std::chrono::seconds kAfterCut{5};
+  static constexpr std::chrono::seconds kAfterCutBeforeStart{1};  // where nothing has to end but launch agents
+  static constexpr std::chrono::seconds kOthersMayFail{1};        // to be named too, before the job is given up
   static constexpr std::chrono::seconds kTryAgainEvery{5};
 
   HeadCore(Settings settings, Time now);
@@ -142,6 +145,7 @@ class HeadCore {
   bool all_are(State state) const;
   std::string address() const;
   Actions start();
+  Actions tell_shared_machines() const;
   bool may_begin() const { return !has_started_ && !was_lost_ && stop_signal_ == 0; }
   std::optional<Actions> try_again(std::size_t host, const std::string& how, Time now);
   // Whether the job goes on if this host is lost, and wants it back.
@@ -165,6 +169,8 @@ class HeadCore {
   Actions lose(std::size_t host, const std::string& how, Time now);
   void stop_within(std::chrono::seconds time, Time now);
   Actions escalate(Time now);
+  Actions cut_before_start(std::chrono::seconds until_kill, Time now);
+  Actions cut_if_settled(Time now);
   Actions look_at_connecting(Time now);
   Actions end_if_over();
   int exit_code() const;
@@ -181,7 +187,7 @@ class HeadCore {
   bool was_lost_ = false;          // a host was, and the job ends for that
   bool loss_is_cause_ = false;     // and did not end for another reason before
   int stop_signal_ = 0;            // the first one that came here; 0: none
-  enum class Patience { Endless, UntilCut, UntilKill, Over } patience_ = Patience::Endless;
+  enum class Patience { Endless, UntilOthersFail, UntilCut, UntilKill, Over } patience_ = Patience::Endless;
   Time patience_ends_;
   bool has_ended_ = false;
 };

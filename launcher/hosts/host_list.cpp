@@ -5,6 +5,7 @@
 #include <cctype>
 #include <cstring>
 #include <sstream>
+#include <string_view>
 
 #include "rendezvous/base/error.hpp"
 #include "rendezvous/base/text.hpp"
@@ -179,9 +180,11 @@ std::vector<Host> parse_hosts(const std::string& text) {
 }
 
 std::vector<Host> parse_hostfile(const std::string& content, const std::string& path) {
+  constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";  // an editor of Windows may begin the file with it
+  const bool has_mark = content.starts_with(kByteOrderMark);
   std::vector<Host> hosts;
   int number = 0;
-  for (const std::string& line : split(content, '\n')) {
+  for (const std::string& line : split(content.substr(has_mark ? kByteOrderMark.size() : 0), '\n')) {
     const std::string where = path + ":" + std::to_string(++number);
     const std::vector<std::string> words = words_of_line(line);
     if (words.empty()) continue;

@@ -48,18 +48,21 @@ int find_build_id(dl_phdr_info* object, std::size_t, void* id) {
 // The script for sh. It must have no single quote, which ends it; no '!' and no backslash, which csh and fish read
 // within quotes; and no newline. The greeting is put together, so that a shell that prints its commands does not greet.
 // stat starts in half of the time of find, whose -perm would say the same; without an answer of stat, nothing is
-// started. The new program gets its name when it is whole, so that no host that shares the folder runs half of it.
+// started. The new program gets its name when it is whole, so that no host that shares the folder runs half of it. One
+// of another size is sent again: it may be what a power cut has left.
 constexpr char kScript[] =
     R"sh(umask 077; c="$HOME/.cache"; d="$c/ddprun/@ID@"; p="$d/ddprun"; m=ddprun@host; )sh"
     R"sh(no() { echo "$m/1: cannot $*"; exit 1; }; )sh"
-    R"sh(for x in "$HOME" "$c" "$c/ddprun" "$d"; do test -d "$x" || mkdir "$x" 2>/dev/null; )sh"
+    R"sh(for x in "$HOME" "$c" "$c/ddprun" "$d"; do )sh"
+    R"sh(test -d "$x" || e=$(mkdir "$x" 2>&1) || test -d "$x" || no "make $x: $e"; )sh"
     R"sh(test -O "$x" || no "use $x, which must be a folder of this user"; done; )sh"
     R"sh(test -L "$c/ddprun" && no "use $c/ddprun, which is a link"; test -L "$d" && no "use $d, which is a link"; )sh"
-    R"sh(w=$(stat -c %a. "$c/ddprun" "$d"); )sh"
-    R"sh(case $w in *[0145].*[0145].) ;; *) no "use $d, in which every user may write:" $w;; esac; )sh"
-    R"sh(if test -e "$p"; then :; else echo "$m/1: send"; )sh"
-    R"sh(t=$(mktemp "$d/new.XXXXXX") || no "write in $d"; head -c @SIZE@ >"$t"; )sh"
-    R"sh(test "$(wc -c <"$t")" -eq @SIZE@ || { rm -f "$t"; no "write all of the program to $d"; }; )sh"
+    R"sh(set -- $(stat -c %a.%s "$c/ddprun" "$d" "$p" 2>/dev/null); )sh"
+    R"sh(case $1/$2 in *[0145].*/*[0145].*) ;; *) no "use $d, in which every user may write: ${1%.*} ${2%.*}";; esac; )sh"
+    R"sh(if test -L "$p" || test -d "$p" || test "${3#*.}" = @SIZE@; then :; )sh"
+    R"sh(else echo "$m/1: send"; t=$(mktemp "$d/new.XXXXXX" 2>&1) || no "write in $d: $t"; )sh"
+    R"sh(e=$(head -c @SIZE@ 2>&1 >"$t"); )sh"
+    R"sh(test "$(wc -c <"$t")" -eq @SIZE@ || { rm -f "$t"; no "write all of the program to $d: $e"; }; )sh"
     R"sh(chmod 700 "$t" && mv -f "$t" "$p" || no "write $p"; fi; )sh"
     R"sh(test -L "$p" && no "run $p, which is a link"; test -f "$p" && test -O "$p" || no "run $p, which must belong to this user"; )sh"
     R"sh(exec "$p" @ON_HOST@)sh";

@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -14,6 +15,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <optional>
 #include <sstream>
 #include <utility>
@@ -117,9 +119,18 @@ class Receiver {
   FrameReader frames_;
 };
 
+// Containers of one machine that have networks of their own count as machines of their own.
+std::string own_machine() {
+  std::string boot;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
+  struct stat network = {};
+  const bool is_known = !boot.empty() && stat("/proc/self/ns/net", &network) == 0;
+  return is_known ? boot + "/" + std::to_string(network.st_ino) : "";
+}
+
 // SSH_CONNECTION has the address of the client and its port, and those of the server.
 Hello own_hello() {
-  Hello hello{.host = rendezvous::host_name(), .port = rendezvous::reserve_port()};
+  Hello hello{.host = rendezvous::host_name(), .port = rendezvous::reserve_port(), .machine = own_machine()};
   const char* const connection = getenv("SSH_CONNECTION");
   std::istringstream words(connection ? connection : "");
   std::string port;

@@ -215,13 +215,24 @@ bool fits(const Symptom& symptom, const Words& words) {
   });
 }
 
-// Returns a hint for "ModuleNotFoundError: No module named 'x.y'"; empty if there is no such line.
-std::string missing_module(const Words& words, const std::string& python) {
+// Returns the module of "ModuleNotFoundError: No module named 'x.y'", or of "/venv/bin/python: No module named x",
+// which `python -m x` says; empty if there is no such line. It is in quotation marks.
+std::string name_of_missing_module(const Words& words, const std::string& python) {
   constexpr std::string_view kError = "ModuleNotFoundError: No module named ";
-  const std::string* line =
-      words.find(Where::AtTheEnd, [&](const std::string& text) { return without_rank(text).starts_with(kError); });
+  const std::string of_program = python + ": No module named ";
+  const std::string* line = words.find(Where::AtTheEnd, [&](const std::string& text) {
+    return without_rank(text).starts_with(kError) || (!python.empty() && text.starts_with(of_program));
+  });
   if (!line) return "";
-  const std::string module(without_rank(*line).substr(kError.size()));
+  if (!line->starts_with(of_program)) return std::string(without_rank(*line).substr(kError.size()));
+  const std::string module = line->substr(of_program.size());
+  return module.find(';') == module.npos ? "'" + module + "'" : "";  // x.__main__; 'x' is a package and cannot be ...
+}
+
+// Returns a hint for a module that is missing; empty if none is.
+std::string missing_module(const Words& words, const std::string& python) {
+  const std::string module = name_of_missing_module(words, python);
+  if (module.empty()) return "";
   if (python.empty()) return "install " + module + " for the Python that runs this worker";
   return module + " is not there for " + python +
          ": install it for that Python, choose another one (PYTHON_EXEC=/path/to/python, or an active virtual "

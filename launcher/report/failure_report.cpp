@@ -89,8 +89,19 @@ void add_quoted(std::vector<std::string>& lines, const std::string& text) {
   add_repeated();
 }
 
-// Adds a line for the flight recorders of each node. Each worker's is in its own folder, so several are shown as a
-// pattern that can be pasted into a shell.
+// Returns the files of several flight recorders as a pattern that can be pasted into a shell. With --log-dir each
+// worker's is in a folder of its own, else all are in one.
+std::filesystem::path pattern_of(const std::vector<const WorkerFailure*>& failures) {
+  const auto folder_of = [](const WorkerFailure* failure) {
+    return std::filesystem::path(failure->flight_recorder).parent_path();
+  };
+  const std::filesystem::path folder = folder_of(failures.front());
+  const bool is_one = std::all_of(failures.begin(), failures.end(),
+                                  [&](const WorkerFailure* failure) { return folder_of(failure) == folder; });
+  return (is_one ? folder : folder.parent_path() / "*") / "flight_recorder_rank*.json";
+}
+
+// Adds a line for the flight recorders of each node.
 void add_flight_recorders(std::vector<std::string>& lines, const WorkerFailure& cause,
                           const std::vector<WorkerFailure>& all) {
   std::map<std::string, std::vector<const WorkerFailure*>> by_host;
@@ -101,9 +112,8 @@ void add_flight_recorders(std::vector<std::string>& lines, const WorkerFailure& 
   for (const auto& [host, failures] : by_host) {
     std::vector<int> ranks;
     for (const WorkerFailure* failure : failures) ranks.push_back(failure->rank);
-    std::filesystem::path file = failures.front()->flight_recorder;
-    if (ranks.size() > 1) file = file.parent_path().parent_path() / "*" / "flight_recorder_rank*.json";
-    lines.push_back("  last operations of " + describe_ranks(ranks) + " on " + host + ": " + file.string());
+    const std::string files = ranks.size() > 1 ? pattern_of(failures).string() : failures.front()->flight_recorder;
+    lines.push_back("  last operations of " + describe_ranks(ranks) + " on " + host + ": " + files);
   }
 }
 

@@ -67,6 +67,15 @@ std::string complaint(const ToolRun& run) {
   return text.empty() ? "it printed nothing" : text;
 }
 
+// Returns why there are no Python lines.
+std::string complaint_of_py_spy(const ToolRun& run) {
+  const std::string said = complaint(run);
+  if (said.find("Failed to find a python interpreter") != std::string::npos) {
+    return "py-spy finds no Python in it: it is about to end, has just begun, or its Python has no symbols";
+  }
+  return "py-spy: " + said;
+}
+
 struct Taking {
   WorkerStacks stacks;
   std::optional<std::size_t> parent = {};  // where the worker is that has started it; none: it is a worker
@@ -86,7 +95,7 @@ void add_frames(Taking& taking, const std::vector<ToolRun>& runs) {
     if (auto threads = python_threads(runs[*taking.python].out)) {
       python = std::move(*threads);
     } else {
-      taking.stacks.missing.push_back("py-spy: " + complaint(runs[*taking.python]));
+      taking.stacks.missing.push_back(complaint_of_py_spy(runs[*taking.python]));
     }
   }
   std::map<pid_t, std::vector<Frame>> native;

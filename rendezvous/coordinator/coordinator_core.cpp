@@ -26,7 +26,8 @@ constexpr std::size_t kMaxOwnStops = 4;   // reasons of one node for ending its 
 constexpr std::size_t kMaxFailureText = 2 * kMaxFailuresBytes;  // about the failures of one node
 constexpr std::size_t kNamesShown = 8;
 constexpr char kAllSucceeded[] = "all workers exited with code 0";
-constexpr char kSpare[] = "all places of this job are taken: this node waits as a spare";
+constexpr char kSpare[] =
+    "all places of this job are taken: this node waits as a spare (a job of its own needs another --rdzv-id)";
 constexpr char kMakesRoom[] =
     "this node was the first cause of too many failures (--exclude-after): it waits until no other spare is there";
 constexpr std::size_t kMaxFirstCauses = 4096;  // nodes that are remembered
@@ -1234,7 +1235,7 @@ void CoordinatorCore::send_waiting_message() {
   }
 }
 
-// Returns "1 of 3 there (a); missing: node rank 1, 2".
+// Returns "1 of 3 there (a); missing: node ranks 1, 2".
 std::string CoordinatorCore::describe_missing() const {
   std::vector<std::string> there, missing;
   for (const auto& [incarnation, node] : roster_.nodes()) {
@@ -1249,7 +1250,7 @@ std::string CoordinatorCore::describe_missing() const {
   for (int rank = 0; rank < config_.job.max_nodes; ++rank) {
     if (!roster_.is_held(rank)) missing.push_back(std::to_string(rank));
   }
-  return text + "; missing: node rank " + list_of(missing, kNamesShown);
+  return text + "; missing: node rank" + (missing.size() == 1 ? " " : "s ") + list_of(missing, kNamesShown);
 }
 
 std::string CoordinatorCore::describe_newcomers() const {

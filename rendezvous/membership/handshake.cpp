@@ -206,7 +206,7 @@ HandshakeVerdict AgentHandshake::check_preface(std::string& answer) {
 std::string AgentHandshake::why_unlike(Kind theirs) const {
   const Kind ours = membership_.kind();
   if (ours == Kind::Open && theirs == Kind::Secret) {
-    return "the coordinator at " + where_ + " wants a secret: give DDPRUN_SECRET_FILE";
+    return "the coordinator at " + where_ + " wants a secret: give --secret FILE or DDPRUN_SECRET_FILE";
   }
   if (ours == Kind::Secret && theirs == Kind::Open) {
     return "the coordinator at " + where_ + " has no secret, this node has one (" + membership_.source() + ")";

@@ -3,6 +3,7 @@
 """Checks that every page (*.md) of the repository refers to things that exist:
 
   * relative links and images lead to a file or folder, and their #anchors to a heading;
+  * a list of contents at the beginning of a page has all of its headings;
   * each path in backticks that begins with a folder of the repository exists (`launcher/process/guardian` stands for
     guardian.hpp and guardian.cpp, `*` and `{a,b}` are expanded), and so does each public header (`ddp/session.hpp`).
     A path may also be relative to the folder of its page.
@@ -64,6 +65,16 @@ def dead_links(root, page, text):
                     yield f"the link {target}: no heading has this name"
 
 
+def left_out_of_contents(text):
+    beginning, _, _ = FENCE.sub("", text).partition("\n## ")
+    contents = re.findall(r"\]\(#([^)]+)\)", beginning)
+    if len(contents) < 3:
+        return
+    for title in re.findall(r"^## +(.+?) *$", FENCE.sub("", text), re.M):
+        if not anchors(f"## {title}") & set(contents):
+            yield f"the contents at the beginning lack \"{title}\""
+
+
 def dead_paths(root, folders, page, text):
     for code in CODE.finditer(FENCE.sub("", text)):
         for word in code.group(2).split():
@@ -89,7 +100,8 @@ def main(root):
         with open(page) as file:
             text = file.read()
         checked += 1
-        for what in dict.fromkeys(itertools.chain(dead_links(root, page, text), dead_paths(root, folders, page, text))):
+        for what in dict.fromkeys(itertools.chain(dead_links(root, page, text), left_out_of_contents(text),
+                                                  dead_paths(root, folders, page, text))):
             print(f"{os.path.relpath(page, root)}: {what}")
             bad += 1
     print(f"{checked} pages, {bad} dead references")

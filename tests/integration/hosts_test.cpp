@@ -146,6 +146,55 @@ TEST_CASE("hosts: a host that cannot be reached is named, and no worker starts",
   CHECK(deaf.all_gone());
 }
 
+TEST_CASE("hosts: what ssh says about a host comes with what to do, for all hosts at once", "[launcher][integration]") {
+  const HostsJob job;
+  const auto says = [&job](const std::string& words, const std::string& code) {
+    const std::string program = "echo '" + words + "' >&2; exit " + code;
+    return run(HostsJob::command("rude,dead", {}, {}), job.options({{"FAKE_SSH_SAYS", program}})).err;
+  };
+  const std::string key = says("Host key verification failed.", "255");
+  CHECK_THAT(key, Contains("host rude cannot take part: " FAKE_SSH
+                           " ended with exit code 255: Host key verification failed. (connect to it once by hand: "));
+  CHECK_THAT(key, Contains("host dead cannot take part: "));
+  CHECK_THAT(says("me@rude: Permission denied (publickey).", "255"),
+             Contains(" (ssh must get there without a password"));
+  CHECK_THAT(says("sh: 1: exec: ddprun: Exec format error", "126"), Contains(" (it has another kind of CPU"));
+  CHECK_THAT(says("sh: 1: exec: ddprun: Permission denied", "126"), Contains("mounted with noexec?)"));
+}
+
+TEST_CASE("hosts: a program that a power cut has left half there is sent again", "[launcher][integration]") {
+  const HostsJob job;
+  const auto cache = std::filesystem::path(job.home().path()) / ".cache/ddprun";
+  const auto program = std::filesystem::directory_iterator(cache)->path() / "ddprun";
+  const auto size = std::filesystem::file_size(program);
+  for (const std::uintmax_t left : {std::uintmax_t{0}, size / 2}) {
+    std::filesystem::resize_file(program, left);
+    const Result result = run(HostsJob::command("a", {}, {"say=started"}), job.options());
+    CAPTURE(left, result.err);
+    CHECK(result.code == 0);
+    CHECK(std::filesystem::file_size(program) == size);
+  }
+  // What keeps it from being written is said.
+  std::filesystem::remove_all(cache.parent_path());
+  write_file(cache.parent_path(), "no folder");
+  CHECK_THAT(run(HostsJob::command("a", {}, {}), job.options()).err,
+             Contains("it cannot make " + cache.parent_path().string() + ": ") && Contains("File exists"));
+}
+
+TEST_CASE("hosts: beside the head, ps and stacks say on which host the job is seen", "[launcher][integration]") {
+  const HostsJob job;
+  Process head(HostsJob::command("a,b", {}, {"ready", "wait"}), job.options());
+  head.wait_for("ready", 2);
+  const std::string note = "the job that ddprun (pid " + std::to_string(head.pid()) +
+                           ") has started on a, b is seen there: on a run ~/.cache/ddprun/";
+  const auto says = [](const Words& words) { return run(Words{DDPRUN_BINARY} + words).err; };
+  CHECK_THAT(says({"ps"}), Contains("ddprun ps: " + note) && Contains("/ddprun ps\n"));
+  CHECK_THAT(says({"stacks", "no-such-job"}), Contains(note) && Contains("/ddprun stacks\n"));
+  head.signal(SIGKILL);
+  CHECK(head.all_gone());
+  CHECK_THAT(says({"ps"}), !Contains(note));  // it was left, and is known to be of a killed process
+}
+
 TEST_CASE("hosts: whatever is killed with SIGKILL, nothing is left on any host", "[launcher][integration]") {
   const HostsJob job;
   const Words command = HostsJob::command("a:2,b:2", {}, {"ready", "wait"});

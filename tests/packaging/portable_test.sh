@@ -125,7 +125,7 @@ job() {
   # A shell stands in for ssh. The hosts get the program by its build id.
   said=$(HOME=$work "$build/bin/ddprun" --hosts a,b --launch-agent "sh -c 'eval \"\$2\"' sh" "$worker" say=here 2>&1) ||
     complain "code $? with --hosts: $said"
-  [ "$(grep -c here <<<"$said")" -eq 2 ] || complain "two hosts said: $said"
+  [ "$(grep -c ': here' <<<"$said")" -eq 2 ] || complain "two hosts said: $said"
 }
 
 backend() {

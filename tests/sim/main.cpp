@@ -23,7 +23,9 @@
 #include <fstream>
 #include <limits>
 #include <string>
+#include <vector>
 
+#include "rendezvous/base/text.hpp"
 #include "tests/sim/shrink.hpp"
 #include "tests/sim/transcripts/scenarios.hpp"
 #include "tests/sim/world.hpp"
@@ -213,27 +215,49 @@ struct Options {
   std::string seeds_of;
 };
 
-std::uint64_t to_number(const char* text) { return std::strtoull(text, nullptr, 10); }
+[[noreturn]] void refuse(const std::string& what) {
+  std::fprintf(stderr, "sim: %s; the first lines of tests/sim/main.cpp list the options\n", what.c_str());
+  std::exit(2);
+}
+
+std::uint64_t to_number(const std::string& text) {
+  const auto number = rendezvous::parse_number<std::uint64_t>(text);
+  return number ? *number : (refuse("'" + text + "' is no number"), 0);
+}
 
 Options parse(int argc, char** argv) {
   Options options;
   if (const char* count = std::getenv("DDPRUN_SIM_SEEDS")) options.last = to_number(count);
-  for (int i = 1; i < argc; ++i) {
-    const std::string option = argv[i];
-    const char* value = i + 1 < argc ? argv[i + 1] : "";
-    if (option == "--trace") options.with_trace = true;
-    if (option == "--crowd") options.crowd = true;
-    if (option == "--hostile") is_hostile = true;
-    if (option == "--brief") options.brief = true;  // without an explanation, for scripts/stress/mutants
-    if (option == "--digest") options.digest = true;
-    if (option == "--transcripts") options.write_to = value;
-    if (option == "--compare") options.compare_with = value;
-    if (option == "--seeds-of") options.seeds_of = value;
-    if (option == "--seed") options.one = to_number(value);
-    if (option == "--seeds") {
-      options.first = to_number(value);
-      const char* colon = std::strchr(value, ':');
-      options.last = colon ? to_number(colon + 1) : options.first;
+  const std::vector<std::string> words(argv + 1, argv + argc);
+  for (auto word = words.begin(); word != words.end(); ++word) {
+    const auto value = [&, option = *word] {
+      return ++word != words.end() ? *word : (refuse(option + " needs a value"), "");
+    };
+    if (*word == "--trace") {
+      options.with_trace = true;
+    } else if (*word == "--crowd") {
+      options.crowd = true;
+    } else if (*word == "--hostile") {
+      is_hostile = true;
+    } else if (*word == "--brief") {  // without an explanation, for scripts/stress/mutants
+      options.brief = true;
+    } else if (*word == "--digest") {
+      options.digest = true;
+    } else if (*word == "--transcripts") {
+      options.write_to = value();
+    } else if (*word == "--compare") {
+      options.compare_with = value();
+    } else if (*word == "--seeds-of") {
+      options.seeds_of = value();
+    } else if (*word == "--seed") {
+      options.one = to_number(value());
+    } else if (*word == "--seeds") {
+      const std::string range = value();
+      const auto colon = range.find(':');
+      options.first = to_number(range.substr(0, colon));
+      options.last = colon == std::string::npos ? options.first : to_number(range.substr(colon + 1));
+    } else {
+      refuse("no option is called " + *word);
     }
   }
   return options;

@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <utility>
 
+#include "apps/ddprun/commands/head_note.hpp"
 #include "apps/ddprun/options/usage_error.hpp"
 #include "launcher/local/agent_socket.hpp"
 #include "rendezvous/agent_client.hpp"
@@ -132,6 +133,7 @@ AgentAnswers ask_all_agents(const std::string& command) {
   const std::string folder = launcher::agent_socket_folder();
   if (access(folder.c_str(), F_OK) == 0) launcher::make_agent_socket_folder();  // whose is it?
   std::vector<Asked> asked;
+  answers.elsewhere = jobs_elsewhere(folder, command);
   for (std::string& path : sockets_in(folder)) asked.push_back(ask(std::move(path)));
   wait_for_answers(asked, std::chrono::steady_clock::now() + rendezvous::kAnswerWithin);
   for (const Asked& one : asked) {
@@ -152,14 +154,22 @@ AgentAnswers ask_all_agents(const std::string& command) {
 
 FoundJob find_job(const std::string& command, const std::string& name) {
   std::vector<FoundJob> all, meant;
-  for (const AgentAnswers::Answer& answer : ask_all_agents(command).all) {
+  const AgentAnswers answers = ask_all_agents(command);
+  std::string elsewhere;
+  for (const std::string& job : answers.elsewhere) elsewhere += "; " + job;
+  for (const AgentAnswers::Answer& answer : answers.all) {
     all.push_back({*launcher::agent_view(answer.state), answer.socket});
   }
   for (const FoundJob& job : all) {
     if (job.view.job.starts_with(name) || std::to_string(job.view.pid) == name) meant.push_back(job);
   }
-  if (all.empty()) throw UsageError(command + ": this user has no job on this machine");
-  if (meant.empty()) throw UsageError(command + ": no job is called " + name + "; there are " + list_of(all));
+  if (all.empty()) {
+    const std::string any = "; a job of several nodes is seen on each of them";
+    throw UsageError(command + ": this user has no job on this machine" + (elsewhere.empty() ? any : elsewhere));
+  }
+  if (meant.empty()) {
+    throw UsageError(command + ": no job is called " + name + "; there are " + list_of(all) + elsewhere);
+  }
   const std::string& epoch = meant.front().view.epoch;
   const bool are_of_one_job = !epoch.empty() && std::all_of(meant.begin(), meant.end(), [&](const FoundJob& job) {
     return job.view.epoch == epoch;

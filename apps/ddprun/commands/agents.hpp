@@ -17,7 +17,8 @@ struct AgentAnswers {
     std::string socket;
   };
   std::vector<Answer> all;
-  bool is_complete = true;  // false: an agent gave no answer, which was said on stderr
+  bool is_complete = true;                  // false: an agent gave no answer, which was said on stderr
+  std::vector<std::string> elsewhere = {};  // says of each job that `ddprun --hosts` has started where it is seen
 };
 
 // Asks all agents for their state at the same time. One that has not answered within five seconds is named on stderr.

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "apps/ddprun/commands/command.hpp"
 
-#include <unistd.h>
-
 #include <cstdio>
+#include <filesystem>
+#include <system_error>
 
 #include "apps/ddprun/commands/arguments.hpp"
 #include "apps/ddprun/commands/change/chaos.hpp"
@@ -21,6 +21,14 @@ namespace {
 
 constexpr int kWrongUsage = 2;
 
+// Returns whether the working directory has a program of this name: a file, or a folder that Python can run. A folder
+// such as the `logs` of --log-dir is none.
+bool is_program_here(const std::string& word) {
+  std::error_code unknown;
+  const std::filesystem::path path(word);
+  return std::filesystem::exists(std::filesystem::is_directory(path, unknown) ? path / "__main__.py" : path, unknown);
+}
+
 std::optional<int> run(const std::string& word, const std::vector<std::string>& rest) {
   if (word == "ps") return list_jobs(rest);
   if (word == "top") return show_top(rest);
@@ -35,7 +43,7 @@ std::optional<int> run(const std::string& word, const std::vector<std::string>& 
 }  // namespace
 
 std::optional<int> run_command(const std::vector<std::string>& arguments) {
-  if (arguments.empty() || access(arguments[0].c_str(), F_OK) == 0) return std::nullopt;
+  if (arguments.empty() || is_program_here(arguments[0])) return std::nullopt;
   try {
     return run(arguments[0], {arguments.begin() + 1, arguments.end()});
   } catch (const HelpAsked& help) {

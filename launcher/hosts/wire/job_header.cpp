@@ -90,6 +90,7 @@ std::string to_text(const Hello& hello) {
   pairs.add("address", hello.address);
   pairs.add("caller_address", hello.caller_address);
   pairs.add("port", hello.port);
+  pairs.add("machine", hello.machine);
   return pairs.take();
 }
 
@@ -101,6 +102,7 @@ Hello hello_from(std::string_view text) {
     if (name == "host") hello.host = value;
     if (name == "address") hello.address = value;
     if (name == "caller_address") hello.caller_address = value;
+    if (name == "machine") hello.machine = value;
     if (name == "port") hello.port = static_cast<std::uint16_t>(number_of(name, value, 1, 65535));
   }
   if (hello.address.empty() || hello.port == 0) refuse_pairs("no address or no port");

@@ -32,6 +32,18 @@ std::string describe_end(int status) {
   return "ended with exit code " + std::to_string(WEXITSTATUS(status));
 }
 
+// Returns what to do about what ssh or the shell on the host has said, where that leaves it open; empty: it does not.
+std::string advice(const std::string& said, int status) {
+  const auto has = [&said](const char* words) { return said.find(words) != std::string::npos; };
+  if (has("Host key verification failed")) return " (connect to it once by hand: ssh asks whether its key is right)";
+  if (has(": Permission denied (")) {
+    return " (ssh must get there without a password, as after ssh-copy-id; USER@HOST names another user)";
+  }
+  if (!WIFEXITED(status) || WEXITSTATUS(status) != 126) return "";  // of a shell that could not execute ddprun
+  if (has("Exec format error")) return " (it has another kind of CPU than this machine: start ddprun there by hand)";
+  return has("Permission denied") ? " (is its file system mounted with noexec?)" : "";
+}
+
 }  // namespace
 
 void Link::connect(WorkerCommand& command) {
@@ -161,7 +173,8 @@ std::string Link::end(int status) {
   cut();
   out_.close();
   err_.close();
-  return agent_ + " " + describe_end(status) + last_words();
+  const std::string words = last_words();
+  return agent_ + " " + describe_end(status) + words + advice(words, status);
 }
 
 // What the launch agent or the login shell has said, which nobody has seen yet.

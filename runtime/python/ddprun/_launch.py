@@ -84,8 +84,8 @@ def launch(
     In a job of several nodes each node calls launch() with the same function and options, and gets the results of its
     own workers. A node that was not needed (a spare) gets {}.
 
-    The function, its arguments and the results are pickled. What pickle cannot do, functions of a notebook and lambdas
-    among it, is left to cloudpickle where that is installed. Without it, the function must be one of a module, or of a
+    The function, its arguments and the results are pickled. Functions of a notebook, lambdas and others that pickle
+    refuses are left to cloudpickle where that is installed. Without it, the function must be one of a module, or of a
     script that calls launch() under `if __name__ == "__main__"`.
 
     Raises WorkerError if a worker fails, once all of them have ended; LaunchError if the job cannot be run or was

@@ -237,6 +237,7 @@ TEST_CASE("look: stop --save sends nothing to workers that the signal would kill
   const Result stop = run(ddprun_raw({"stop", pid_of(job), "--save", "SIGUSR2"}));
   CHECK(stop.code == 1);
   CHECK_THAT(stop.err, Contains("rank 0 does not handle SIGUSR2, which would end it: it was not sent"));
+  CHECK_THAT(stop.err, Contains("it is not stopped, since not all of its workers got the signal"));
   const Result wrong = run(ddprun_raw({"stop", pid_of(job), "--save", "SIGKILL"}));
   CHECK(wrong.code == 2);
   CHECK_THAT(wrong.err, Contains("--save SIGKILL: give a signal that a program can handle"));

@@ -72,10 +72,14 @@ TEST_CASE("stacks: a name that means no job, or two, is refused with the jobs th
   CHECK(run(ddprun_raw({"stacks", "a", "b"})).code == 2);
 }
 
-TEST_CASE("commands: a file of the same name in the working directory is a program", "[apps][integration]") {
+TEST_CASE("commands: a file of the same name in the working directory is a program, and a folder of logs is none",
+          "[apps][integration]") {
   const TemporaryFolder folder;
   std::filesystem::create_symlink(FAKE_WORKER_BINARY, folder / "stacks");
   const Result here = run({"env", "-C", folder.path(), DDPRUN_BINARY, "stacks", "say=a worker"});
   CHECK(here.code == 0);
   CHECK(here.out == "a worker\n");
+  std::filesystem::create_directory(folder / "logs");  // as --log-dir logs makes it
+  const Result logs = run({"env", "-C", folder.path(), DDPRUN_BINARY, "logs", "no-such-job"});
+  CHECK(logs.err.starts_with("ddprun logs: "));  // the command's own words: no such job, or none at all
 }

@@ -261,7 +261,8 @@ TEST_CASE("nodes: with a secret only nodes that know it are let in, and workers 
   const Result none = job.start(1, {}, knows("")).wait();
   CAPTURE(none.err);
   CHECK(none.code == 1);
-  CHECK(count(none.err, "the coordinator at node0:29400 wants a secret: give DDPRUN_SECRET_FILE") == 1);
+  CHECK(count(none.err, "the coordinator at node0:29400 wants a secret: give --secret FILE or DDPRUN_SECRET_FILE") ==
+        1);
 
   job.start(1, {}, knows("right"));
   for (const int host : {0, 1}) {

@@ -5,6 +5,7 @@
 #include <csignal>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "launcher/agent/agent_core.hpp"
 #include "tests/launcher/agent/stepped_agent.hpp"
@@ -42,6 +43,18 @@ struct Agent final : SteppedAgent {
     directive.assignment = {.node_count = 2, .world_size = 4, .role_world_size = 4};
     step(DirectiveArrived{directive, {}});
   }
+  // The workers have ended.
+  void lose_workers() {
+    if (std::exchange(has_lost_workers, true)) return;
+    for (const int local_rank : {0, 1}) {
+      WorkerExited exited;
+      exited.local_rank = local_rank;
+      exited.status.signal = SIGTERM;
+      step(exited);
+    }
+    step(AllGone{{{}, {}}});
+  }
+  bool has_lost_workers = false;
 };
 
 }  // namespace
@@ -70,6 +83,49 @@ TEST_CASE("fence: what an older coordinator says does not keep the workers alive
   CHECK(was_killed);
 }
 
+TEST_CASE("fence: an older coordinator that answers every link is met like a silent one", "[launcher][unit]") {
+  Agent agent;  // whose etcd was started again without its data
+  std::vector<std::string> links;
+  bool was_killed = false;
+  std::string end;
+  const auto look = [&] {
+    if (agent.does<KillDescendants>()) was_killed = true;
+    if (const auto* leave = agent.find<Leave>()) end = leave->directive.reason;
+    const auto* again = agent.find<Reconnect>();
+    if (!again) return;
+    links.push_back(again->why);
+    agent.step(LinkDown{links.back()});
+    agent.step(LinkUp{});
+  };
+  for (int tenth = 0; tenth < 300; ++tenth) {
+    agent.tell(Directive::Kind::Wait, 1, "2", "job.2");
+    look();
+    agent.step(BeatArrived{});  // which keeps nothing alive
+    agent.wait(milliseconds(100), false);
+    look();
+    if (was_killed) agent.lose_workers();
+  }
+  CHECK(was_killed);
+  CHECK(links.size() < 5);
+  for (const std::string& why : links) CHECK(why == "an older coordinator speaks (epoch 2, the newest is 99)");
+  CHECK(end ==
+        "the coordinator at etcd is gone: no word from it for 15 s (an older coordinator speaks (epoch 2, the "
+        "newest is 99); has etcd lost its data?)");
+}
+
+TEST_CASE("fence: a newer coordinator is obeyed after older ones have answered", "[launcher][unit]") {
+  Agent agent;
+  for (int link = 0; link < 2; ++link) {
+    agent.tell(Directive::Kind::Wait, 1, "2", "job.2");
+    agent.step(LinkDown{"an older one"});
+    agent.step(LinkUp{});
+  }
+  agent.tell(Directive::Kind::Stop, 1, "100");
+  CHECK(agent.does<SignalWorkers>());
+  agent.tell(Directive::Kind::Wait, 1, "99");  // one more late word
+  CHECK(agent.does<Reconnect>());
+}
+
 TEST_CASE("fence: an older coordinator ends no agent, whatever job it is of", "[launcher][unit]") {
   Agent agent;
   agent.tell(Directive::Kind::Exit, 1, "50", "another.50", 7);
@@ -92,13 +148,7 @@ TEST_CASE("fence: the first end that an agent hears stands", "[launcher][unit]")
   agent.tell(Directive::Kind::Exit, 1, "99", "job.99", 7);
   CHECK(agent.does<SignalWorkers>());
   agent.tell(Directive::Kind::Exit, 0, "200", "another.200", 75);
-  for (const int local_rank : {0, 1}) {
-    WorkerExited exited;
-    exited.local_rank = local_rank;
-    exited.status.signal = SIGTERM;
-    agent.step(exited);
-  }
-  agent.step(AllGone{{{}, {}}});
+  agent.lose_workers();
   const auto leave = std::find_if(agent.actions.begin(), agent.actions.end(),
                                   [](const auto& action) { return std::holds_alternative<Leave>(action); });
   REQUIRE(leave != agent.actions.end());

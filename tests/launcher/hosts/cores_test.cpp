@@ -116,6 +116,40 @@ TEST_CASE("head: a host that cannot be reached is named, and nothing is started"
   CHECK(text_of(core.link_ended(0, "x", kBegin)) == "end 75");
 }
 
+TEST_CASE("head: hosts of which it is known within a second that they cannot be reached are named together",
+          "[launcher][unit]") {
+  const auto core_of_3 = [] {
+    HeadCore core({.hosts = {{"a"}, {"b"}, {"c"}}}, kBegin);
+    core.begin();
+    return core;
+  };
+  HeadCore core = core_of_3();
+  CHECK(text_of(core.link_ended(1, "x", kBegin)) == "say host b cannot take part: x; nothing was started");
+  CHECK(text_of(core.failed(2, "y", kBegin)) == "say host c cannot take part: y; nothing was started");
+  CHECK(text_of(core.ready(0, hello("10.0.0.1"), kBegin)) == "cut");
+
+  HeadCore slow = core_of_3();
+  slow.link_ended(1, "x", kBegin);
+  CHECK(*slow.due() == kBegin + seconds(1));
+  CHECK(text_of(slow.tick(kBegin + seconds(1))) == "cut");
+  CHECK(text_of(slow.failed(2, "its stdin ended", kBegin + seconds(1))).empty());
+  CHECK(text_of(slow.tick(kBegin + seconds(2))) == "kill");
+}
+
+TEST_CASE("head: two names of one machine are told, since nodes do not share its GPUs out", "[launcher][unit]") {
+  HeadCore core({.hosts = {{"a"}, {"b"}, {"c"}, {"d"}}}, kBegin);
+  core.begin();
+  Hello one = hello("10.0.0.1"), other = hello("10.0.0.2"), unknown = hello("10.0.0.3");
+  one.machine = "x";
+  other.machine = "y";
+  core.ready(0, one, kBegin);
+  core.ready(1, other, kBegin);
+  core.ready(2, unknown, kBegin);
+  CHECK(text_of(core.ready(3, one, kBegin)) ==
+        "say hosts a, d are one machine, and each uses its GPUs and CPUs as if it were alone there; to share them out, "
+        "list it once with the sum of the slots; start 10.0.0.1:4000");
+}
+
 TEST_CASE("head: a host without an answer is given up after a minute without progress", "[launcher][unit]") {
   HeadCore core = core_of();
   core.ready(0, hello("10.0.0.1"), kBegin);
@@ -159,6 +193,7 @@ TEST_CASE("head: a loss after another end of the job does not change its exit co
   stopped.exited(0, 143, kBegin);
   CHECK(text_of(stopped.link_ended(0, "", kBegin)) == "end 143");
   HeadCore cannot = core_of();
+  cannot.ready(0, hello("10.0.0.1"), kBegin);
   cannot.failed(1, "cannot write in /home/me/.cache", kBegin);
   cannot.link_ended(1, "", kBegin);
   CHECK(text_of(cannot.link_ended(0, "", kBegin)) == "end 1");
@@ -294,7 +329,8 @@ TEST_CASE("head: a branch that dies before the job begins is named, and another 
   all_ready(twice, 96);
   twice.link_ended(4, "x", kBegin);
   CHECK_THAT(text_of(twice.link_ended(4, "ssh ended with exit code 255", kBegin)),
-             Contains("host h4 cannot take part: ssh ended with exit code 255; nothing was started; cut"));
+             Contains("host h4 cannot take part: ssh ended with exit code 255; nothing was started"));
+  CHECK(text_of(twice.tick(kBegin + seconds(1))) == "cut");
 }
 
 TEST_CASE("head: a host that its branch cannot reach is tried from here, and then given up", "[launcher][unit]") {

@@ -50,6 +50,7 @@ TEST_CASE("host list: hostfiles are read as Open MPI, DeepSpeed, MPICH and PBS w
   CHECK(text_of(parse_hostfile("me@a port=2222\nb:2\n[::5]:3\n", "f")) == "me@a port 2222; b 2; ::5 3");
   CHECK(text_of(parse_hostfile("a\na\na\nb\n", "f")) == "a 3; b");
   CHECK(text_of(parse_hostfile("a user=you slots=1", "f")) == "you@a 1");
+  CHECK(text_of(parse_hostfile("\xef\xbb\xbf\x61 slots=1\r\nb\r\n", "f")) == "a 1; b");  // from Windows
 }
 
 TEST_CASE("host list: what cannot be read is refused with its line", "[launcher][unit]") {

@@ -83,6 +83,10 @@ TEST_CASE("failure hint: for a missing module the Python that lacks it is named"
   const std::string error = "ModuleNotFoundError: No module named 'yaml'";
   CHECK(has(hint({"Traceback (most recent call last):", error}), "'yaml' is not there for /venv/bin/python: install"));
   CHECK(has(hint({"[rank3]: " + error}), "PYTHON_EXEC"));
+  CHECK(
+      has(hint({"/venv/bin/python: No module named trainer"}), "'trainer' is not there for /venv/bin/python: install"));
+  CHECK(
+      hint({"/venv/bin/python: No module named t.__main__; 't' is a package and cannot be directly executed"}).empty());
   WorkerFailure failure;
   failure.status.code = 1;
   failure.stderr_tail = {error};

@@ -76,6 +76,10 @@ TEST_CASE("failure report: files of flight recorders are named by node", "[launc
   CHECK(Lines(lines.end() - 2, lines.end()) ==
         Lines{"  last operations of rank 3 on a: /logs/a/attempt_0/1/flight_recorder_rank3.json",
               "  last operations of ranks 2, 4 on b: /logs/b/attempt_0/*/flight_recorder_rank*.json"});
+  other.flight_recorder = "/tmp/ddprun_b/flight_recorder_rank2.json";  // without --log-dir
+  stopped.flight_recorder = "/tmp/ddprun_b/flight_recorder_rank4.json";
+  CHECK(failure_report("train", cause, {cause, alone, other, stopped}).back() ==
+        "  last operations of ranks 2, 4 on b: /tmp/ddprun_b/flight_recorder_rank*.json");
   const auto details = nlohmann::json::parse(failure_details("train", other, {other}).str());
   CHECK(details.at("flight_recorder") == other.flight_recorder);
 }

@@ -147,8 +147,10 @@ TEST_CASE("stacks: of a Python that py-spy does not know there are py-spy's word
           "[launcher][integration]") {
   const TemporaryFolder folder;
   const std::string words = "Unsupported version of Python: 3.99.0";
-  const StackTools tools = {program(folder, "py-spy", "echo 'Error: " + words + "' >&2; exit 1"),
-                            find_stack_tools(getpid()).eu_stack};
+  const auto py_spy_says = [&folder](const std::string& said) {
+    return program(folder, "py-spy", "echo 'Error: " + said + "' >&2; exit 1");
+  };
+  const StackTools tools = {py_spy_says(words), find_stack_tools(getpid()).eu_stack};
   const pid_t python = fork();
   if (python == 0) {
     execlp("python3", "python3", "-c", "import time; time.sleep(1000)", nullptr);
@@ -162,6 +164,8 @@ TEST_CASE("stacks: of a Python that py-spy does not know there are py-spy's word
   while (state() != 'Z' && !(has_python() && state() == 'S')) sched_yield();
   const bool has_ended = state() == 'Z';
   const auto stacks = take_stacks({{0, python}}, tools, 30s);
+  py_spy_says("Failed to find a python interpreter in the .data section");  // a worker that is about to exit
+  const auto at_its_end = take_stacks({{0, python}}, {tools.py_spy, ""}, 30s);
   kill(python, SIGKILL);
   waitpid(python, nullptr, 0);
   if (has_ended) {
@@ -170,6 +174,7 @@ TEST_CASE("stacks: of a Python that py-spy does not know there are py-spy's word
   }
   REQUIRE_FALSE(stacks[0].missing.empty());
   CHECK(stacks[0].missing[0] == "py-spy: Error: " + words);
+  CHECK_THAT(at_its_end[0].missing.back(), Catch::StartsWith("py-spy finds no Python in it: it is about to end"));
   CHECK_THAT(stacks[0].threads.at(0).kernel, Catch::StartsWith("asleep"));
   const bool is_traced = !tools.eu_stack.empty() && stacks[0].missing.size() == 1;
   if (is_traced) CHECK_FALSE(stacks[0].threads[0].native.empty());

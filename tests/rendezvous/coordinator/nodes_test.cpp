@@ -84,6 +84,10 @@ TEST_CASE("coordinator: nodes that wait learn which nodes are missing, every 5 s
   CHECK(job.told("b").reason ==
         "not all nodes came within 60 s (--rdzv-conf join_timeout): 2 of 3 there (a (10.0.0.a), b (10.0.0.b)); "
         "missing: node rank 1");
+  Job alone(with_ranks(3));
+  alone.join("a", 0);
+  alone.pass(seconds(2));
+  CHECK_THAT(alone.told("a").reason, Catch::EndsWith("; missing: node ranks 1, 2; 2 s of 60 s"));
 }
 
 TEST_CASE("coordinator: a node of another job is refused with a message that quotes both", "[rendezvous][unit]") {
@@ -306,7 +310,8 @@ TEST_CASE("coordinator: a spare takes the place of a node that is lost", "[rende
   Job job(elastic(1, 3));
   for (const char* host : {"a", "b", "c", "d"}) job.join(host);
   job.start();
-  CHECK(job.told("d").reason == "all places of this job are taken: this node waits as a spare");
+  CHECK(job.told("d").reason ==
+        "all places of this job are taken: this node waits as a spare (a job of its own needs another --rdzv-id)");
   job.gone("b");
   job.stopped();
   job.start();

@@ -250,7 +250,7 @@ TEST_CASE("link client: another secret ends the tries, and the reason says which
     std::string why;  // after "the coordinator at 127.0.0.1:…" was taken out
   };
   const std::vector<Case> cases = {
-      {{}, kSecret, "refused: @ wants a secret: give DDPRUN_SECRET_FILE"},
+      {{}, kSecret, "refused: @ wants a secret: give --secret FILE or DDPRUN_SECRET_FILE"},
       {kSecret, {}, "refused: @ has no secret, this node has one (DDPRUN_SECRET_FILE)"},
       {kSecret, Secret::random(), "refused: the secrets of this node and of @ differ (DDPRUN_SECRET_FILE)"},
   };
@@ -357,8 +357,8 @@ TEST_CASE("link client: the coordinator of its job with another secret is refuse
   LinkCoordinator coordinator(loop, {.membership = kSecret, .job = job});
   Recorder recorder(
       loop, LinkTarget{.hosts = {"127.0.0.1"}, .ports = {unused_port(), coordinator.server.port()}, .job = job});
-  CHECK(heard_by(loop, recorder) ==
-        "refused: the coordinator at " + at(coordinator.server.port()) + " wants a secret: give DDPRUN_SECRET_FILE");
+  CHECK(heard_by(loop, recorder) == "refused: the coordinator at " + at(coordinator.server.port()) +
+                                        " wants a secret: give --secret FILE or DDPRUN_SECRET_FILE");
 }
 
 TEST_CASE("link client: several hosts are tried in turn", "[rendezvous][integration]") {

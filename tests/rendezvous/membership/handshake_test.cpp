@@ -252,7 +252,8 @@ TEST_CASE("handshake: the bytes are those of the header's drawing", "[rendezvous
 TEST_CASE("handshake: both sides report a secret that differs or is missing on one side", "[rendezvous][unit]") {
   for (std::size_t piece = 1; piece <= 64; ++piece) {
     const Meeting wanted = meet(agent(), coordinator(secret_of(1)), piece);
-    CHECK(told(wanted.of_agent) == "the coordinator at node0:29400 wants a secret: give DDPRUN_SECRET_FILE");
+    CHECK(told(wanted.of_agent) ==
+          "the coordinator at node0:29400 wants a secret: give --secret FILE or DDPRUN_SECRET_FILE");
     CHECK(kind_of(wanted.of_agent) == Kind::OtherSecret);
     CHECK(told(wanted.of_coordinator) == "it has no secret, this job wants one");
 

@@ -47,7 +47,9 @@ class Stop {
   // Returns false if the job must not be stopped, since the signal was not sent.
   bool save(const std::string& save_order, milliseconds within) {
     steps_ = steps();
-    if (!order(save_order)) return false;
+    if (!order(save_order)) {
+      return fail("it is not stopped, since not all of its workers got the signal; without --save it is");
+    }
     say("its workers got SIG" + save_order.substr(save_order.find(':') + 1));
     const auto until = Clock::now() + within;
     std::vector<int> unknown;

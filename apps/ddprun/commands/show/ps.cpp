@@ -78,6 +78,7 @@ int list_jobs(const std::vector<std::string>& arguments) {
   if (!as_json) {
     for (const std::string& line : table(rows)) puts(line.c_str());
   }
+  for (const std::string& job : answers.elsewhere) fprintf(stderr, "ddprun ps: %s\n", job.c_str());
   return answers.is_complete ? 0 : 1;
 }
 

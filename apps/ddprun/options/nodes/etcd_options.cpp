@@ -8,6 +8,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <sstream>
 #include <string_view>
 
 #include "apps/ddprun/options/usage_error.hpp"
@@ -32,6 +33,43 @@ std::string value_of(const KeyValues& conf, const std::array<const char*, 2>& na
 }
 
 std::string value_of(const KeyValues& conf, const char* name) { return value_of(conf, {name, name}); }
+
+// Addresses of etcd may be given as etcdctl takes them: http://etcd1:2379,http://etcd2:2379.
+struct Endpoints {
+  std::string addresses;  // without the protocol
+  std::string protocol;   // of the first one that has one; empty: none has
+};
+
+Endpoints split_protocols(const std::string& endpoint) {
+  Endpoints found;
+  std::istringstream list(endpoint);
+  for (std::string one; std::getline(list, one, ',');) {
+    const auto colon = one.find("://");
+    if (colon != std::string::npos) {
+      const std::string protocol = one.substr(0, colon);
+      if (found.protocol.empty()) found.protocol = protocol;
+      if (protocol != found.protocol || (protocol != "http" && protocol != "https")) {
+        throw UsageError("--rdzv-endpoint " + endpoint + ": give http:// or https://, the same for all members");
+      }
+      one.erase(0, colon + 3);
+      if (one.ends_with('/')) one.pop_back();
+    }
+    found.addresses += (found.addresses.empty() ? "" : ",") + one;
+  }
+  if (endpoint.ends_with(',')) found.addresses += ',';  // an address is missing, which is refused later
+  return found;
+}
+
+// Returns the settings with the protocol of the addresses, if they name one.
+KeyValues with_protocol(KeyValues conf, const std::string& protocol) {
+  if (protocol.empty()) return conf;
+  const auto [given, is_new] = conf.emplace("protocol", protocol);
+  if (!is_new && given->second != protocol) {
+    throw UsageError("--rdzv-endpoint says " + protocol + ":// and --rdzv-conf protocol=" + given->second +
+                     "; give one of them");
+  }
+  return conf;
+}
 
 bool uses_tls(const KeyValues& conf) {
   const std::string protocol = value_of(conf, "protocol");
@@ -83,17 +121,19 @@ bool is_etcd_option(const std::string& key) {
 }
 
 launcher::EtcdConfig resolve_etcd_options(const std::string& backend, const std::string& endpoint,
-                                          const KeyValues& conf) {
+                                          const KeyValues& given) {
   if (endpoint.empty()) {
     throw UsageError("--rdzv-backend " + backend + ": give the address of etcd as --rdzv-endpoint HOST[:PORT], or " +
                      "those of all members with commas between");
   }
+  const Endpoints endpoints = split_protocols(endpoint);
+  const KeyValues conf = with_protocol(given, endpoints.protocol);
   try {
-    rendezvous::parse_etcd_endpoints(endpoint);
+    rendezvous::parse_etcd_endpoints(endpoints.addresses);
   } catch (const rendezvous::Error& error) {
     throw UsageError(std::string("--rdzv-endpoint: ") + error.what());
   }
-  launcher::EtcdConfig etcd{.endpoints = endpoint,
+  launcher::EtcdConfig etcd{.endpoints = endpoints.addresses,
                             .uses_tls = uses_tls(conf),
                             .authorities = value_of(conf, kAuthorities),
                             .certificate = value_of(conf, kCertificate),

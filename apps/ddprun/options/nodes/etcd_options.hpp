@@ -5,6 +5,9 @@
 //     etcd      protocol  cacert   cert      key
 //     etcd-v2   protocol  ca_cert  ssl_cert  ssl_cert_key
 //     ddprun    user  password_file           torchrun has none
+//
+// An address may have its protocol before it, as etcdctl takes it: https://etcd1:2379 is etcd1:2379 with
+// protocol=https.
 #pragma once
 
 #include <map>
@@ -21,6 +24,6 @@ bool is_etcd_option(const std::string& key);
 
 // Throws UsageError.
 launcher::EtcdConfig resolve_etcd_options(const std::string& backend, const std::string& endpoint,
-                                          const KeyValues& conf);
+                                          const KeyValues& given);
 
 }  // namespace ddp::apps

@@ -278,13 +278,27 @@ TEST_CASE("etcd: endpoint, id and files are taken by the names of both of torchr
   CHECK_FALSE(resolve(options).config.etcd);  // one node needs nobody
 }
 
+TEST_CASE("etcd: an address may have its protocol before it, as for etcdctl", "[ddprun][unit]") {
+  NodeOptions options{.nnodes = "2", .rdzv_backend = "etcd", .rdzv_id = "job"};
+  options.rdzv_endpoint = "http://etcd1:2379/,http://[fd00::1]:4001";
+  CHECK(resolve(options).config.etcd->endpoints == "etcd1:2379,[fd00::1]:4001");
+  CHECK_FALSE(resolve(options).config.etcd->uses_tls);
+  options.rdzv_endpoint = "https://etcd1,etcd2";
+  options.rdzv_conf = "cacert=ca.pem";
+  CHECK(resolve(options).config.etcd->endpoints == "etcd1,etcd2");
+  CHECK(resolve(options).config.etcd->uses_tls);
+  options.rdzv_conf = "protocol=http";
+  CHECK_THROWS_WITH(resolve(options), "--rdzv-endpoint says https:// and --rdzv-conf protocol=http; give one of them");
+}
+
 TEST_CASE("etcd: what cannot be meant is a usage error", "[ddprun][unit]") {
   const NodeOptions right{.nnodes = "2", .rdzv_backend = "etcd-v2", .rdzv_endpoint = "etcd1", .rdzv_id = "job"};
   CHECK(resolve(right).config.etcd);
   NodeOptions wrong = right;
   wrong.rdzv_id = "";
   CHECK_THROWS_AS(resolve(wrong), UsageError);
-  for (const char* endpoint : {"", "etcd1,", "http://etcd1", "etcd1:0", "etcd1:65536"}) {
+  for (const char* endpoint : {"", "etcd1,", "ftp://etcd1", "http://", "http://etcd1,https://etcd2", "http://etcd1,",
+                               "etcd1:0", "etcd1:65536"}) {
     CAPTURE(endpoint);
     wrong = right;
     wrong.rdzv_endpoint = endpoint;
