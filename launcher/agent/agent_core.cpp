@@ -27,6 +27,10 @@ constexpr int kBeatsPerLife = 15;                     // heartbeats in lost_afte
 constexpr std::chrono::seconds kFirstWaitingLine{2};
 constexpr std::chrono::seconds kOverslept{2};  // a Tick this late means that this process was stopped
 constexpr std::chrono::seconds kBetweenWaitingLines{5};
+// Reasons to let a round pass. The directive of one lay unread because this process was stopped: the coordinator may
+// have gone on without this node. The other one was on its way when a worker that was quiet died, or had to be killed.
+constexpr char kUnread[] = "it had not heard from the coordinator for too long when the order to start them arrived";
+constexpr char kUnkillable[] = "processes of the round before cannot be killed";
 
 std::string in_seconds(std::chrono::nanoseconds time) {
   return rendezvous::to_string(std::chrono::duration_cast<std::chrono::seconds>(time));
@@ -383,7 +387,8 @@ void AgentCore::run(const Directive& directive) {
     if (phase_ == Phase::Starting || phase_ == Phase::Running) stop(SIGTERM);
     return;
   }
-  if (lost_after_.count() > 0 && now_ >= lease_until()) return skip_round(directive);  // mutant: unread_run
+  if (!state_.unkillable.empty()) return skip_round(directive, kUnkillable);
+  if (lost_after_.count() > 0 && now_ >= lease_until()) return skip_round(directive, kUnread);  // mutant: unread_run
   if (!directive.reason.empty()) act(LogLine{.text = directive.reason, .is_of_job = true});
   assignment_ = directive.assignment;
   begin_budget(directive);
@@ -408,7 +413,7 @@ void AgentCore::on(const WorkerStays& event) {
 void AgentCore::on(const WorkerQuiet& event) {
   Worker& worker = workers_.at(static_cast<std::size_t>(event.local_rank));
   const bool is_dying = failure_of(event.local_rank) != nullptr || exiting_when_told_.count(event.local_rank) != 0;
-  if (worker.exited || is_dying || !worker.stays || event.round != assigned_round_) return;  // late
+  if (worker.exited || worker.told || is_dying || !worker.stays || event.round != assigned_round_) return;  // late
   worker.quiet = true;
   if (phase_ == Phase::Revoking) await_quiet();
 }
@@ -522,7 +527,7 @@ void AgentCore::kill_late_survivors() {
 }
 
 void AgentCore::run_with_survivors(const Directive& directive) {
-  if (lost_after_.count() > 0 && now_ >= lease_until()) return skip_round(directive);
+  if (lost_after_.count() > 0 && now_ >= lease_until()) return skip_round(directive, kUnread);
   assignment_ = directive.assignment;  // mutant: new_place
   assigned_round_ = directive.round;   // mutant: new_round
   begin_round(directive.round);
@@ -545,11 +550,10 @@ void AgentCore::run_with_survivors(const Directive& directive) {
   report();
 }
 
-// Lets a round pass whose directive lay unread because this process was stopped: the coordinator may have gone on
-// without this node.
-void AgentCore::skip_round(const Directive& directive) {
+// Lets a round pass that this node must not begin.
+void AgentCore::skip_round(const Directive& directive, const char* why) {
   begin_round(directive.round);
-  state_.stopped_because = "it had not heard from the coordinator for too long when the order to start them arrived";
+  state_.stopped_because = why;
   report();
 }
 
@@ -946,6 +950,7 @@ void AgentCore::stop(int signal, StacksUse stacks) {
 void AgentCore::kill() {
   phase_ = workers_live() ? Phase::Killing : Phase::Clearing;
   told_to_stop_ = true;
+  state_.phase = WorkersPhase::Stopping;  // they may have been quiet
   deadline_ = now_ + kUnkillableAfter;
   act(KillDescendants{});
 }
@@ -955,6 +960,7 @@ void AgentCore::kill_because(const std::string& reason) {
   act(LogLine{"killing the workers of this node: " + reason});
   if (workers_live()) {
     if (state_.hang == rendezvous::Hang::None) state_.stopped_because = reason;  // else the hang came first
+    state_.phase = WorkersPhase::Stopping;
     report();  // before the kill, which ends workers that are not started yet and causes another report
   }
   kill();  // mutant: kill_because

@@ -332,7 +332,7 @@ class AgentCore {
   void begin_budget(const rendezvous::Directive& run);
   void note_killed_before();
   void watch_successors();
-  void skip_round(const rendezvous::Directive& directive);
+  void skip_round(const rendezvous::Directive& directive, const char* why);
   void run_with_survivors(const rendezvous::Directive& directive);
   void revoke();
   void await_quiet();

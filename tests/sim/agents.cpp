@@ -30,7 +30,10 @@ void World::step(Process& process, const AgentEvent& event) {
   coverage_.event(event, process.core.phase());
   std::vector<AgentAction> actions = std::exchange(agent_actions_, {});
   const std::string epoch = scene_.plan.has_etcd ? process.core.state().epoch : "";
+  const bool was_revoking = process.core.phase() == AgentCore::Phase::Revoking;
   process.core.step(now(), event, actions);
+  // Workers that were to stay, and now are to end, have their grace from then on.
+  if (was_revoking && process.core.phase() == AgentCore::Phase::Stopping) process.stop_told = now();
   if (scene_.plan.has_etcd) invariants_.on_obeyed(process, event, epoch, actions);
   if (transcript_) transcript_->step(now(), process.config.host, event, actions);
   for (const AgentAction& action : actions) {
@@ -67,6 +70,7 @@ void World::set_timer(Process& process) {
 
 void World::carry_out(Process& process, const StartWorkers& action) {
   invariants_.on_start(process, action.assignment);
+  process.stop_told.reset();
   process.importing = spawn_random_.percent(3);  // as with --preload: a stop before the workers exist cancels the start
   const Duration takes = process.importing           ? spawn_random_.between(Duration(0), seconds(10))
                          : spawn_random_.percent(90) ? spawn_random_.between(Duration(0), milliseconds(20))
@@ -396,10 +400,7 @@ void World::directive_arrives(LinkId id, const rendezvous::Directive& directive)
     DirectiveArrived event{directive, {}};
     if (directive.kind == rendezvous::Directive::Kind::Stop) {
       event.exiting = exiting_workers(process);
-      // Workers that were to stay, and now are to end, have their grace from then on.
-      const bool is_other_stop = process.survivors_were_told && !directive.survivors_stay;
-      if (same_epoch && (!process.stop_told || is_other_stop)) process.stop_told = now();
-      if (same_epoch) process.survivors_were_told = directive.survivors_stay;
+      if (same_epoch && !process.stop_told) process.stop_told = now();
     }
     handle(process, event);
     if (scene_.plan.has_etcd && process.role == Process::Role::Wanted) {

@@ -123,8 +123,7 @@ struct Process : Runner {
   bool is_replaced = false;  // it was killed, and its keeper starts another agent
   std::optional<Time> user_stopped;
   std::vector<int> users_signals;
-  std::optional<Time> stop_told;     // when the coordinator's Stop arrived, while it is not idle
-  bool survivors_were_told = false;  // by the newest Stop, that they stay
+  std::optional<Time> stop_told;  // while it is not idle: when the Stop arrived, or its survivors were told to end
   std::optional<launcher::Leave> left;
   int links_made = 0, reports_sent = 0, directives_got = 0, news_got = 0;
 };

@@ -105,6 +105,7 @@ void World::carry_out(Process& process, const ReadWords& action) {
 
 void World::carry_out(Process& process, const StartMissing& action) {
   invariants_.on_start_missing(process, action);
+  process.stop_told.reset();
   const int round = process.core.state().round;
   process.cleared = false;
   for (const int id : process.workers) {

@@ -208,7 +208,7 @@ class World {
   void plan_end(Worker& worker);
   void leave_groups(int id, int round, int root);
   // Whether the system has no process for a worker that takes a dead one's place; once the faults are over it has.
-  bool successor_fails() { return spawn_random_.percent(3) && now() < faults_end_; }
+  bool successor_fails() { return spawn_random_.percent(3) && now() < faults_end_ && !scene_.plan.faults.empty(); }
   void start_in_place(Process& process, int local, int round, const rendezvous::Assignment& assignment);
 
   // Adds to the hash what happened.

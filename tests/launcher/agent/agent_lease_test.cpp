@@ -10,6 +10,7 @@
 
 using namespace ddp::launcher;
 using ddp::rendezvous::Directive;
+using ddp::rendezvous::WorkersPhase;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
@@ -67,6 +68,37 @@ TEST_CASE("agent: the lease is extended by answers, not by whatever the coordina
   }
   agent.wait(seconds(1), false);
   CHECK(agent.does<KillDescendants>());
+}
+
+TEST_CASE("agent: at the end of the lease a node says that it ends its workers, also if these were quiet",
+          "[launcher][unit]") {
+  Agent agent;
+  for (const int local_rank : {0, 1}) agent.step(WorkerStays{local_rank, true});
+  agent.step(DirectiveArrived{{.kind = Directive::Kind::Stop,
+                               .epoch = "e",
+                               .lost_after = seconds(15),
+                               .round = 1,
+                               .stop_signal = SIGTERM,
+                               .survivors_stay = true}});
+  for (const int local_rank : {0, 1}) agent.step(WorkerQuiet{local_rank, 1});
+  REQUIRE(agent.core.state().phase == WorkersPhase::Quiet);
+  agent.wait(seconds(10), false);
+  REQUIRE(agent.find<SendReport>());
+  CHECK(agent.find<SendReport>()->state.phase == WorkersPhase::Stopping);
+  CHECK(agent.does<KillDescendants>());
+}
+
+TEST_CASE("agent: one heartbeat is unanswered at a time, so that an answer does not extend the lease too far",
+          "[launcher][unit]") {
+  Agent agent;
+  agent.wait(seconds(1), false);
+  REQUIRE(agent.does<SendHeartbeat>());
+  const TimePoint asked = agent.now;
+  agent.now += seconds(2);
+  agent.step(Tick{});
+  CHECK_FALSE(agent.does<SendHeartbeat>());
+  agent.step(BeatArrived{});
+  CHECK(agent.deadman == asked + seconds(10) + kKeeperWaits);
 }
 
 TEST_CASE("agent: the keeper's time is a moment after the end of the lease, and each answer moves it",

@@ -158,6 +158,20 @@ TEST_CASE("agent survivors: a worker that cannot stay is told to end, and it is 
   CHECK(node.find<StartMissing>()->local_ranks == std::vector<int>{1, 2});
 }
 
+TEST_CASE("agent survivors: a worker that was told to end ends, also if it says then that it stays and is quiet",
+          "[launcher][unit]") {
+  Node node(std::vector<int>{0, 1});
+  node.exit(1, {.signal = SIGKILL});
+  node.stop(1, true);
+  REQUIRE(node.find<EndWorker>());
+  node.step(WorkerQuiet{0, 1});
+  node.step(WorkerStays{2, true});  // this node was suspended, and reads it late
+  node.step(WorkerQuiet{2, 1});
+  CHECK(node.phase() == WorkersPhase::Stopping);
+  node.exit(2, {.signal = SIGTERM});
+  CHECK(node.phase() == WorkersPhase::Quiet);
+}
+
 TEST_CASE("agent survivors: where no worker can stay, all are stopped as in every restart", "[launcher][unit]") {
   Node node(std::vector<int>{});
   node.exit(1, {.signal = SIGKILL});
@@ -180,10 +194,46 @@ TEST_CASE("agent survivors: a worker that does not become quiet in time is kille
     node.exit(2, {.signal = SIGKILL});
     CHECK(node.phase() == WorkersPhase::Quiet);
   }
+  SECTION("it has said meanwhile that it is quiet: it is waited for all the same, since it dies") {
+    node.step(WorkerQuiet{2, 1});
+    CHECK(node.phase() == WorkersPhase::Stopping);
+    node.exit(2, {.signal = SIGKILL});
+    CHECK(node.phase() == WorkersPhase::Quiet);
+    node.run(2);
+    CHECK(node.find<StartMissing>()->local_ranks == std::vector<int>{1, 2});
+  }
   SECTION("it cannot be killed: then no worker stays") {
     node.now += kUnkillableAfter;
     node.step(Tick{});
     CHECK(node.find<KillDescendants>());
+  }
+}
+
+TEST_CASE("agent survivors: a node that kills workers that were quiet is not quiet, and waits until they are reaped",
+          "[launcher][unit]") {
+  Node node;
+  node.stop(1, true);
+  for (const int local_rank : {0, 1, 2}) node.step(WorkerQuiet{local_rank, 1});
+  REQUIRE(node.phase() == WorkersPhase::Quiet);
+  node.stop(1, false, SIGKILL);
+  CHECK(node.find<KillDescendants>());
+  CHECK(node.phase() == WorkersPhase::Stopping);
+  node.run(2);  // it was on its way
+  for (const int local_rank : {0, 1}) node.exit(local_rank, {.signal = SIGKILL});
+  SECTION("then it begins the next round") {
+    node.exit(2, {.signal = SIGKILL});
+    node.step(AllGone{});
+    CHECK(node.find<StartWorkers>());
+  }
+  SECTION("beside one that cannot be killed it begins none") {
+    node.now += kUnkillableAfter;
+    node.step(Tick{});
+    CHECK_FALSE(node.find<StartWorkers>());
+    const auto& state = node.core.state();
+    CHECK(state.round == 2);
+    CHECK(state.phase == WorkersPhase::Idle);
+    CHECK_THAT(state.stopped_because, Contains("cannot be killed"));
+    CHECK(state.unkillable == std::vector<int>{102});
   }
 }
 

@@ -44,7 +44,8 @@ void Invariants::on_heard(const Process& from, LinkId link, const rendezvous::Ag
     perhaps_faulty_.insert(from.config.host);
     const bool is_new_link = found(reported_, from.index) != link;
     const bool was_silent = scene_.now - found(heard_, from.index).value_or(scene_.now) >= scene_.plan.lost_after / 3;
-    lost_noticed_.emplace(from.index, is_new_link || was_silent ? silent_since(from.index) : scene_.now);
+    if (!gathering_since_)
+      lost_noticed_.emplace(from.index, is_new_link || was_silent ? silent_since(from.index) : scene_.now);
   }
   const bool is_crowd = known_.size() > 200;
   if (known_.count(from.index) == 0 && scene_.plan.job.node_ranks_given && !is_crowd) {
@@ -139,14 +140,16 @@ void Invariants::check_goes_on() {
   int ready = 0;
   bool waits_for_link = false, waits_for_end = false;
   bool own_is_ready = false;  // if it is not, its keeper may be starting another agent
-  const auto round = rounds_.find(core.round());
   for (const int process : known_) {
     const rendezvous::AgentState& state = states_.at(process);
+    // Not each member was told to run: the round may have been stopped before its store was open.
+    const rendezvous::Node* const node = core.roster().find(scene_.process(process).config.incarnation);
+    const bool is_member = node && node->seat >= 0;
     const bool is_quiet = state.phase == rendezvous::WorkersPhase::Quiet;
     const bool is_still = is_quiet || state.phase == rendezvous::WorkersPhase::Idle;
     if (is_quiet) coverage_.reached(Branch::QuietInWait);
     waits_for_link = waits_for_link || broke_.contains(process);
-    waits_for_end = waits_for_end || (!is_still && round != rounds_.end() && round->second.contains(process));
+    waits_for_end = waits_for_end || (!is_still && is_member);
     const bool is_ready = is_still && state.unkillable.empty() && state.stop_signal == 0;
     ready += is_ready;
     own_is_ready = own_is_ready || (is_ready && process == scene_.coordinator->process);
@@ -489,7 +492,8 @@ void Invariants::on_said(const std::string& text) {
   perhaps_faulty_.insert(process->config.host);
   lost_at_[process->index] = scene_.now;
   if (is_lost) lost_in_[process->index] = scene_.coordinator->core.round();
-  lost_noticed_[process->index] = is_lost ? silent_since(process->index) : scene_.now;
+  // A loss that comes after it was decided how the job goes on explains nothing.
+  if (!gathering_since_) lost_noticed_[process->index] = is_lost ? silent_since(process->index) : scene_.now;
   known_.erase(process->index);
 }
 

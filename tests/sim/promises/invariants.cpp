@@ -259,7 +259,7 @@ void Invariants::on_leave(const Process& process, const launcher::Leave& leave) 
   if (heard_the_end_.count(process.index) == 0) return;                             // it left for reasons of its own
   for (const int index : known_) {
     const Process& other = scene_.process(index);
-    if (index == process.index) continue;
+    if (index == process.index || other.is_replaced) continue;  // nothing is left of one that another has replaced
     // With etcd the record says it to a node that comes later.
     const bool is_awaited = restored_.contains(index) && !scene_.plan.has_etcd && !own_was_told_before_ &&
                             scene_.now < broke_[index] + rendezvous::acts_within(scene_.plan.lost_after);
