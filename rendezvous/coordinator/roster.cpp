@@ -223,7 +223,7 @@ TimePoint Roster::silent_since(const Node& node, TimePoint until) const {
 void Roster::forgive_sleep(TimePoint::duration slept) {
   for (auto& [incarnation, node] : nodes_) {
     node.heard += slept;  // mutant: slept
-    node.unheard_since_sleep = !node.cut;
+    node.unheard_since_sleep = node.unheard_since_sleep || !node.cut;
     if (node.silence) node.silence = {node.silence->from + slept, node.silence->to + slept};
     if (node.cut) *node.cut += slept;
   }

@@ -47,9 +47,10 @@ HeadNote::HeadNote(const launcher::HeadConfig& config) {
   try {
     const std::string text = text_of(config);
     path_ = launcher::make_agent_socket_folder() + "/" + kPrefix + std::to_string(getpid());
-    unlink(path_.c_str());  // of a process that had this pid before
+    unlink(path_.c_str());  // a process that had this pid before may have left it
     file_ = rendezvous::Descriptor(open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
-    // Whoever reads it before it is locked takes it for one of a killed process, and removes it: then there is none.
+    // A reader that comes before it is locked takes it for the note of a killed process and removes it: then there is
+    // none.
     const bool is_written = file_ && flock(file_.get(), LOCK_EX) == 0 &&
                             write(file_.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size());
     if (!is_written && file_) unlink(path_.c_str());

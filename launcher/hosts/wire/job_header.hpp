@@ -49,7 +49,7 @@ struct Hello {
   std::string address = {};         // where other hosts may reach it
   std::string caller_address = {};  // from where the head has reached it; empty: unknown
   std::uint16_t port = 0;           // free, and reserved until the process ends
-  std::string machine = {};         // the same for hosts that share a machine and its network; empty: unknown
+  std::string machine = {};         // equal for hosts that share a machine and its network; empty: unknown
 };
 
 std::string to_text(const Hello& hello);

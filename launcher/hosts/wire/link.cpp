@@ -39,7 +39,7 @@ std::string advice(const std::string& said, int status) {
   if (has(": Permission denied (")) {
     return " (ssh must get there without a password, as after ssh-copy-id; USER@HOST names another user)";
   }
-  if (!WIFEXITED(status) || WEXITSTATUS(status) != 126) return "";  // of a shell that could not execute ddprun
+  if (!WIFEXITED(status) || WEXITSTATUS(status) != 126) return "";  // a shell could not execute ddprun
   if (has("Exec format error")) return " (it has another kind of CPU than this machine: start ddprun there by hand)";
   return has("Permission denied") ? " (is its file system mounted with noexec?)" : "";
 }

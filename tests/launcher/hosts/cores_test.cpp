@@ -136,7 +136,8 @@ TEST_CASE("head: hosts of which it is known within a second that they cannot be 
   CHECK(text_of(slow.tick(kBegin + seconds(2))) == "kill");
 }
 
-TEST_CASE("head: two names of one machine are told, since nodes do not share its GPUs out", "[launcher][unit]") {
+TEST_CASE("head: a line says that two names are one machine, whose GPUs the nodes do not share out",
+          "[launcher][unit]") {
   HeadCore core({.hosts = {{"a"}, {"b"}, {"c"}, {"d"}}}, kBegin);
   core.begin();
   Hello one = hello("10.0.0.1"), other = hello("10.0.0.2"), unknown = hello("10.0.0.3");

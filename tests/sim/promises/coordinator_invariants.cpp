@@ -470,9 +470,12 @@ void Invariants::check_cause(const rendezvous::WorkerFailure& cause) const {
   const Worker& root = scene_.worker(named_one.root);
   const bool hung = root.why != Why::Own || root.culprit;  // the watchdogs of its peers came first
   if (root.reported == 0 || root.reported_at > window_ends || hung) return;
-  const bool began_it_there = std::none_of(scene_.workers.begin(), scene_.workers.end(), [&](const Worker& w) {
-    return w.process == root.process && w.round == root.round && w.reported != 0 && w.acted_until < root.acted_until;
-  });
+  // A worker that could not be started there may have been the first.
+  const bool began_it_there =
+      no_start_in_ != root.round && std::none_of(scene_.workers.begin(), scene_.workers.end(), [&](const Worker& w) {
+        return w.process == root.process && w.round == root.round && w.reported != 0 &&
+               w.acted_until < root.acted_until;
+      });
   const bool root_crashed = began_it_there && root.status.signal != 0 && root.status.signal != SIGABRT;
   const bool may_have_crashed = named_one.process == first->process && named_one.status.signal != 0;
   promise(Promise::CauseIsFirst, !root_crashed && (named_one.reported < root.reported || may_have_crashed),

@@ -37,7 +37,7 @@ std::string value_of(const KeyValues& conf, const char* name) { return value_of(
 // Addresses of etcd may be given as etcdctl takes them: http://etcd1:2379,http://etcd2:2379.
 struct Endpoints {
   std::string addresses;  // without the protocol
-  std::string protocol;   // of the first one that has one; empty: none has
+  std::string protocol;   // that the addresses name; empty: they name none
 };
 
 Endpoints split_protocols(const std::string& endpoint) {
