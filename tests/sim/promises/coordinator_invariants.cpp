@@ -620,7 +620,9 @@ void Invariants::on_recovery(const std::optional<rendezvous::JobRecord>& left) {
   told_ = sent_off_;
   if (!record.exit) the_end_.reset();
   const auto own = found(sent_off_, scene_.coordinator->process);
-  own_was_told_ = own_was_told_before_ = own && own->kind == Directive::Kind::Exit;
+  own_was_told_ = own && own->kind == Directive::Kind::Exit;
+  // It has heard the end of one life, and the next may take it for a node that was lost: that does not keep it.
+  own_was_told_before_ = own_was_told_ || heard_the_end_.contains(scene_.coordinator->process);
   stop_reason_ = record.stop.reason;
   said_again_ = phase == Phase::Stopping ? record.stop.reason : "";
   const auto restarts = static_cast<std::size_t>(record.restarts);
