@@ -238,7 +238,9 @@ void Invariants::on_leave(const Process& process, const launcher::Leave& leave) 
   if (process.user_stopped) {
     const bool is_lied_to = scene_.plan.lies == Lies::Coordinator;  // about lost_after as well
     const milliseconds lost_after = is_lied_to ? kLongestLie : scene_.plan.lost_after;
-    const milliseconds limit = 3 * lost_after + process.config.shutdown_timeout + seconds(30);
+    // Workers that were to stay, and now are to end, have their grace once more.
+    const int graces = scene_.plan.job.survivors_stay ? 2 : 1;
+    const milliseconds limit = 3 * lost_after + graces * process.config.shutdown_timeout + seconds(30);
     promise(Promise::UserIsHeard, scene_.now <= std::max(*process.user_stopped, process.awake_since) + limit, who);
   }
   if (has(leave.directive.reason, "no coordinator at")) coverage_.reached(Branch::AgentNeverJoined);
