@@ -52,7 +52,7 @@ void World::handle(Coordinator& coordinator, const CoordinatorEvent& event) {
   const bool is_answered = has_asked && !coordinator.core.asks();
   const bool none_lives = is_answered && std::holds_alternative<CoordinatorTick>(event);
   if (none_lives) return begins_another_job(coordinator);
-  if (is_answered) invariants_.on_answered();
+  if (is_answered && is_newest(coordinator)) invariants_.on_answered();
   if (coordinator.core.over() && !coordinator.over_since) coordinator.over_since = now();
   if (transcript_) {
     transcript_->step(now(), name_of(coordinator), event, actions, [this](AgentId agent) { return host_of(agent); });
