@@ -116,7 +116,7 @@ void Invariants::check_kept(const Process& to, const Directive& stop) const {
       says(" joined") || says(" was lost: ") || says(" left the job") || says(" leaves (") || says(" coordinates now");
   // A hang may be found in the same round, and would spend a restart.
   const bool a_hang_may_end_it = scene_.plan.on_hang == launcher::OnHang::Stop || says(" coordinates now") ||
-                                 restarts_in_window() >= job.max_restarts;
+                                 restarts_in_window(rounded_) >= job.max_restarts;
   const bool a_hang_ends_it = a_hang_may_end_it && newest_hang_ >= stop.round;
   const bool is_end = says("nobody took its place") || says("not restarted") || a_hang_ends_it;
   if (!is_change || is_end) return;
@@ -353,8 +353,9 @@ void Invariants::note_restart() {
   promise(Promise::BudgetIsKept, restarts_in_window() <= scene_.plan.job.max_restarts, "");
 }
 
-int Invariants::restarts_in_window() const {
-  const milliseconds window = scene_.plan.job.restart_window;
+int Invariants::restarts_in_window(milliseconds longer) const {
+  const milliseconds length = scene_.plan.job.restart_window;
+  const milliseconds window = length.count() == 0 ? length : length + longer;
   return static_cast<int>(std::count_if(restarts_at_.begin(), restarts_at_.end(),
                                         [&](Time time) { return window.count() == 0 || scene_.now - time < window; }));
 }
@@ -441,7 +442,7 @@ void Invariants::check_exit(const Process& to, const Directive& exit) {
   if (!exit.cause) return;
   check_cause(*exit.cause);
   promise(Promise::CauseGivesCode, exit.exit_code == exit.cause->status.shell_code(), exit.reason);
-  const bool is_used_up = restarts_in_window() == scene_.plan.job.max_restarts;
+  const bool is_used_up = restarts_in_window(rounded_) >= scene_.plan.job.max_restarts;
   promise(Promise::BudgetIsUsed, is_used_up || has(exit.reason, "not restarted"), exit.reason);
   if (is_used_up) coverage_.reached(Branch::BudgetUsedUp);
 }
@@ -607,6 +608,7 @@ void Invariants::on_recovery(const std::optional<rendezvous::JobRecord>& left) {
     }
   }
   restored_ = known_;
+  rounded_ += milliseconds(2);
   for (const int process : known_) {
     heard_[process] = broke_[process] = scene_.now;
     const auto lost_in = found(lost_in_, process);

@@ -192,7 +192,7 @@ class Invariants {
   void check_room(const Members& members) const;
   void note_waiting();
   void note_restart();
-  int restarts_in_window() const;
+  int restarts_in_window(milliseconds longer = milliseconds(0)) const;
   void check_exit(const Process& to, const rendezvous::Directive& exit);
   void check_cause(const rendezvous::WorkerFailure& cause) const;
   void check_lost(const Process& process, bool by_cut);
@@ -222,6 +222,7 @@ class Invariants {
   std::map<int, Members> rounds_;
   std::vector<Time> restarts_at_;  // also of single workers
   int restarts_seen_ = 0;          // restarts of all workers
+  milliseconds rounded_{0};        // how much longer one may count: a life's record cuts its own age and theirs to 1 ms
   int round_seen_ = 0;
   std::set<std::string> waited_;                  // hosts without a place when that round was opened
   std::map<int, std::string> first_causes_;       // hosts, by the round that follows
