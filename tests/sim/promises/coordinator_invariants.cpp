@@ -356,8 +356,9 @@ void Invariants::note_restart() {
 int Invariants::restarts_in_window(milliseconds longer) const {
   const milliseconds length = scene_.plan.job.restart_window;
   const milliseconds window = length.count() == 0 ? length : length + longer;
+  const Time decided = scene_.coordinator->over_since.value_or(scene_.now);  // a node may hear of it much later
   return static_cast<int>(std::count_if(restarts_at_.begin(), restarts_at_.end(),
-                                        [&](Time time) { return window.count() == 0 || scene_.now - time < window; }));
+                                        [&](Time time) { return window.count() == 0 || decided - time < window; }));
 }
 
 void Invariants::check_budget(int round, const Directive& run) {
