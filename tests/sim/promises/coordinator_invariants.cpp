@@ -381,7 +381,7 @@ void Invariants::check_budget(int round, const Directive& run) {
     if (stop_reason_.rfind("rank ", 0) == 0 && (loss || !restart)) coverage_.reached(Branch::LossExplainsFailure);
   }
   auto previous = rounds_.lower_bound(round);
-  if (previous == rounds_.begin()) return lost_noticed_.clear();  // who left before the first round explains nothing
+  if (previous == rounds_.begin()) return lost_noticed_.clear();  // a loss before the first round explains nothing
   --previous;
   const int before = previous->second.begin()->second.restart_count;
   promise(Promise::BudgetIsKept, restarts >= before && restarts <= before + round - previous->first, text);
