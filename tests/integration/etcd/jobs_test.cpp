@@ -16,6 +16,7 @@
 
 using namespace ddp::testing;
 using Catch::Matchers::Contains;
+using Catch::Matchers::Equals;
 using Clock = std::chrono::steady_clock;
 
 namespace {
@@ -108,7 +109,7 @@ TEST_CASE("etcd job: neither a coordinator, an etcd member nor the node that coo
   for (const int host : all) job.start(host);
   for (const int host : all) job.on(host).wait_for("ready");
   succeed(job, all);
-  CHECK(etcd("ctl get", {"--prefix", "/ddprun/"}) == "");
+  CHECK_THAT(etcd("ctl get", {"--prefix", "/ddprun/"}), Equals(""));
   for (const int host : all) CHECK(hosts.processes(host).empty());
 }
 
@@ -140,7 +141,7 @@ TEST_CASE("etcd job: a job of a fixed size waits for a replacement of the node t
   CHECK(job.on(second).wait().code == 128 + SIGKILL);
   job.on(2).signal(SIGTERM);
   CHECK(job.on(2).wait().code == 128 + SIGTERM);
-  CHECK(etcd("ctl get", {"--prefix", "/ddprun/"}) == "");
+  CHECK_THAT(etcd("ctl get", {"--prefix", "/ddprun/"}), Equals(""));
   for (const int host : {0, 1, 2}) CHECK(hosts.processes(host).empty());
 }
 
@@ -171,7 +172,7 @@ TEST_CASE("etcd job: a stop signal lets the node that coordinates leave, and a j
   for (const int host : {0, 1}) job.on(host).wait_for("ready");
   CHECK(count(job.on(holder_of(etcd)).err(), "a new job begins: the one before with this --rdzv-id") == 1);
   succeed(job, {0, 1});
-  CHECK(etcd("ctl get", {"--prefix", "/ddprun/"}) == "");
+  CHECK_THAT(etcd("ctl get", {"--prefix", "/ddprun/"}), Equals(""));
   for (const int host : {0, 1}) CHECK(hosts.processes(host).empty());
 }
 
