@@ -57,8 +57,7 @@ HeadCore::Actions HeadCore::exited(std::size_t host, int code, Time now) {
 HeadCore::Actions HeadCore::failed(std::size_t host, const std::string& how, Time now) {
   const State state = hosts_[host].state;
   // A host whose connection was closed here says so.
-  const bool is_cut = !has_started_ && patience_ != Patience::Endless && patience_ != Patience::UntilOthersFail;
-  if (is_cut || state == State::Ended || state == State::Lost) return {};
+  if ((!has_started_ && is_cut()) || state == State::Ended || state == State::Lost) return {};
   return comes_back(host) ? tell_failure(host, how)
                           : lose(host, how, now);  // the link of one that comes back ends soon
 }
@@ -72,11 +71,10 @@ HeadCore::Actions HeadCore::link_ended(std::size_t host, const std::string& how,
   if (may_come_back(host)) return bring_back(host, how, now);
   if (comes_back(host) || one.is_not_needed) forgo(host);
   Actions actions;
-  const bool is_given_up = patience_ == Patience::UntilKill || patience_ == Patience::Over;
   const std::size_t behind = lose_behind(host);
   const std::string and_behind =
       behind == 0 ? "" : "; with it " + std::to_string(behind) + (behind == 1 ? " host" : " hosts") + " behind it";
-  const bool is_expected = (one.state == State::Ended && behind == 0) || one.state == State::Lost || is_given_up;
+  const bool is_expected = (one.state == State::Ended && behind == 0) || one.state == State::Lost || is_cut();
   if (!is_expected) {
     note_cause();
     actions = lose(host, how + and_behind, now);

@@ -169,6 +169,7 @@ class HeadCore {
   Actions lose(std::size_t host, const std::string& how, Time now);
   void stop_within(std::chrono::seconds time, Time now);
   Actions escalate(Time now);
+  bool is_cut() const { return patience_ == Patience::UntilKill || patience_ == Patience::Over; }
   Actions cut_before_start(std::chrono::seconds until_kill, Time now);
   Actions cut_if_settled(Time now);
   Actions look_at_connecting(Time now);

@@ -48,8 +48,8 @@ int find_build_id(dl_phdr_info* object, std::size_t, void* id) {
 // The script for sh. It must have no single quote, which ends it; no '!' and no backslash, which csh and fish read
 // within quotes; and no newline. The greeting is put together, so that a shell that prints its commands does not greet.
 // stat starts in half of the time of find, whose -perm would say the same; without an answer of stat, nothing is
-// started. The new program gets its name when it is whole, so that no host that shares the folder runs half of it. One
-// of another size is sent again: it may be what a power cut has left.
+// started. The new program gets its name when it is whole, so that no host that shares the folder runs half of it. A
+// program of another size is replaced, since a power cut may have left half of it.
 constexpr char kScript[] =
     R"sh(umask 077; c="$HOME/.cache"; d="$c/ddprun/@ID@"; p="$d/ddprun"; m=ddprun@host; )sh"
     R"sh(no() { echo "$m/1: cannot $*"; exit 1; }; )sh"

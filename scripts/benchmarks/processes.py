@@ -102,12 +102,15 @@ def json_lines(command, environment=None, deadline=DEADLINE):
         return [json.loads(line) for line in running.out().splitlines() if line.startswith("{")]
 
 
+def stat_of(pid):
+    """The fields of /proc/PID/stat from the process's state on."""
+    with open(f"/proc/{pid}/stat") as file:
+        return file.read().rpartition(")")[2].split()
+
+
 def cpu_ms(pids):
     """The CPU time of these processes and of the children that they have waited for."""
-    ticks = 0
-    for pid in pids:
-        with open(f"/proc/{pid}/stat") as file:
-            ticks += sum(map(int, file.read().rpartition(")")[2].split()[11:15]))
+    ticks = sum(sum(map(int, stat_of(pid)[11:15])) for pid in pids)
     return 1e3 * ticks / os.sysconf("SC_CLK_TCK")
 
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What `ddprun --hosts` leaves on its own machine for `ddprun ps` and its like while it runs: this machine has no agent
-// of the job, and so nothing to ask. A note is a hidden file beside the agents' sockets, locked by its writer, so that
-// one whose writer was killed is known as such.
+// What `ddprun --hosts` leaves on its own machine for `ddprun ps` and its like while it runs, since this machine has no
+// agent of the job that could be asked. A note is a hidden file beside the agents' sockets. Its writer keeps it locked:
+// a note without a lock is one whose writer was killed.
 #pragma once
 
 #include <string>

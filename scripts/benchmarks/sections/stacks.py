@@ -8,7 +8,7 @@ import tempfile
 
 from .. import machine, plots, stamps
 from ..page import Column
-from ..processes import cpu_ms, job, marked, timed
+from ..processes import cpu_ms, job, marked, stat_of, timed
 from ..rounds import Contender, Group, Row, WrongResult
 
 TITLE = "Stacks of all ranks"
@@ -49,11 +49,6 @@ def shows(entry, function, file, line):
     return re.search(rf"\b{function}\b[^\n]*{place}", entry) is not None
 
 
-def state_of(pid):
-    with open(f"/proc/{pid}/stat") as file:
-        return file.read().rpartition(")")[2].split()[0]
-
-
 class Waiting:
     """A job whose workers wait, and where."""
 
@@ -64,7 +59,7 @@ class Waiting:
             running.until(lambda: stamps.all_ranks(stamps.read(path), "ready", workers), f"{workers} workers")
             self.pids = {stamp.rank: stamp.pid for stamp in stamps.read(path)}
             for pid in self.pids.values():  # it says that it is ready just before it waits
-                running.until(lambda pid=pid: state_of(pid) == "S", "a worker that waits")
+                running.until(lambda pid=pid: stat_of(pid)[0] == "S", "a worker that waits")
         except AssertionError as late:
             raise WrongResult(late) from None
         self.own = [pid for pid in marked(running.mark) if pid not in self.pids.values()]
