@@ -11,6 +11,7 @@ add_library(ddprun_store STATIC
   machine/control_groups.cpp
   machine/cpus.cpp
   machine/memory_left.cpp
+  machine/network_space.cpp
   net/asio.cpp
   net/listen.cpp
   net/addresses/name_lookup.cpp

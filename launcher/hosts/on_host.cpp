@@ -5,7 +5,6 @@
 #include <poll.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -15,7 +14,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
 #include <optional>
 #include <sstream>
 #include <utility>
@@ -30,6 +28,7 @@
 #include "rendezvous/base/error.hpp"
 #include "rendezvous/base/pipe.hpp"
 #include "rendezvous/base/text.hpp"
+#include "rendezvous/machine/network_space.hpp"
 #include "rendezvous/net/addresses/reachable.hpp"
 
 namespace ddp::launcher {
@@ -121,11 +120,8 @@ class Receiver {
 
 // Containers of one machine that have networks of their own count as machines of their own.
 std::string own_machine() {
-  std::string boot;
-  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
-  struct stat network = {};
-  const bool is_known = !boot.empty() && stat("/proc/self/ns/net", &network) == 0;
-  return is_known ? boot + "/" + std::to_string(network.st_ino) : "";
+  const auto [boot, network] = rendezvous::own_network_space();
+  return boot.empty() || network.empty() ? "" : boot + "/" + network;
 }
 
 // SSH_CONNECTION has the address of the client and its port, and those of the server.

@@ -1,16 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "runtime/session/reachable_address.hpp"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <fstream>
 #include <iterator>
 #include <optional>
 #include <sstream>
 #include <vector>
 
 #include "rendezvous/base/error.hpp"
+#include "rendezvous/machine/network_space.hpp"
 #include "rendezvous/net/addresses/numeric_address.hpp"
 #include "rendezvous/net/addresses/own_address.hpp"
 #include "rendezvous/worker_contract.hpp"
@@ -25,14 +23,10 @@ namespace contract = rendezvous::contract;
 constexpr char kWhereabouts[] = "where";
 constexpr std::size_t kMostAddresses = 16;
 
-// Returns an id that is equal for two processes exactly if they share a loopback interface. A container has one of its
-// own, and host names may be shared.
+// Returns an id that is equal for two processes exactly if they share a loopback interface.
 std::string this_host() {
-  std::string boot;
-  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot);
-  char network[64];
-  const auto size = readlink("/proc/self/ns/net", network, sizeof network);
-  return boot + "/" + std::string(network, static_cast<std::size_t>(std::max<ssize_t>(size, 0)));
+  const auto [boot, network] = rendezvous::own_network_space();
+  return boot + "/net:[" + network + "]";
 }
 
 // Returns addresses at which others may reach this host, the likeliest first: those of the default routes, then the

@@ -1,22 +1,21 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "collectives/host/nodes/own_place.hpp"
 
-#include <sys/stat.h>
 #include <unistd.h>
 
-#include <fstream>
 #include <sstream>
 
 #include "rendezvous/base/text.hpp"
 #include "rendezvous/machine/cpus.hpp"
+#include "rendezvous/machine/network_space.hpp"
 
 namespace ddp::collectives {
 
 OwnPlace own_place() {
   OwnPlace place = {"?", "?", std::to_string(geteuid()), {}};
-  std::ifstream("/proc/sys/kernel/random/boot_id") >> place.boot;
-  struct stat network = {};
-  if (stat("/proc/self/ns/net", &network) == 0) place.network = std::to_string(network.st_ino);
+  const auto [boot, network] = rendezvous::own_network_space();
+  if (!boot.empty()) place.boot = boot;
+  if (!network.empty()) place.network = network;
   place.numa_node = rendezvous::numa_node_of(rendezvous::allowed_cpus(), rendezvous::numa_node_of_cpus("/sys"));
   return place;
 }
