@@ -6,6 +6,7 @@
 //   collectives  a rank of a job: libddp's collectives, plain Gloo's and what memory allows in turn;
 //                scripts/benchmarks/collectives prints the table
 //   nccl         a rank of a job: collectives on GPU memory, through libddp and by NCCL's own calls in turn
+//   optimizers   AdamW and the clipping of gradients on a GPU, without a job
 //   layer        a rank of a job: the cost of a call in libddp itself, over a backend whose operations do nothing
 //   ddp          a rank of a job: training steps with DistributedDataParallel; scripts/benchmarks/ddp prints the table
 #include <CLI/CLI.hpp>
@@ -27,6 +28,8 @@
 #include "apps/ddp_bench/contenders/nccl_contender.hpp"
 #include "apps/ddp_bench/print.hpp"
 #include "apps/ddp_bench/steps/command.hpp"
+#include "apps/ddp_bench/steps/model_shapes.hpp"
+#include "apps/ddp_bench/steps/optimizer_cost.hpp"
 #include "apps/ddp_bench/store/key_map_cost.hpp"
 #include "apps/ddp_bench/store/rendezvous_load.hpp"
 #include "apps/ddp_bench/store/store_load.hpp"
@@ -172,6 +175,7 @@ void bench_collectives(const CollectiveOptions& options) {
 struct NcclOptions {
   ddp::bench::CollectivePlan plan;
   bool counts = false;
+  bool one_gpu = false;
 };
 
 // Prints how many GPUs there are, or why there is none.
@@ -187,14 +191,26 @@ void print_gpus() {
 
 void bench_nccl(const NcclOptions& options) {
   if (options.counts) return print_gpus();
-  const ddp::Session session = ddp::init_process_group({.backend = "cpu:gloo,cuda:nccl"});
-  const int index = session.local_rank();
+  const ddp::Session session = ddp::init_process_group(
+      {.backend = "cpu:gloo,cuda:nccl", .device = options.one_gpu ? "cuda:0" : ""});
+  const int index = options.one_gpu ? 0 : session.local_rank();
   const ddp::bench::DeviceStream gpu(index);
   const ddp::StreamGuard current(gpu.stream, index);
   ddp::bench::LibddpContender ranks(session.world(), ddp::bench::Calling::Blocking);
   ddp::bench::LibddpContender libddp(session.world(), ddp::bench::Calling::Blocking, {ddp::DeviceKind::Cuda, index});
   ddp::bench::NcclContender nccl(session.world(), gpu.stream);
   ddp::bench::measure_on_device(ranks, {&libddp, &nccl}, options.plan, gpu, ddp::bench::print_figures);
+}
+
+struct OptimizerOptions {
+  std::string model = "gpt2";
+  int rounds = 20;
+};
+
+void bench_optimizers(const OptimizerOptions& options) {
+  for (const ddp::bench::OptimizerCost& cost : ddp::bench::optimizer_costs(options.model, options.rounds)) {
+    print({{"what", cost.what}, {"us", cost.median_us}, {"host_us", cost.host_us}});
+  }
 }
 
 void bench_layer(int calls) {
@@ -262,7 +278,20 @@ void declare_nccl(CLI::App& app, NcclOptions& options) {
   CLI::App* const nccl = app.add_subcommand("nccl", what);
   ddp::bench::declare_options(*nccl, options.plan);
   nccl->add_flag("--count", options.counts, "Print how many GPUs there are; no job is needed");
+  nccl->add_flag("--one-gpu", options.one_gpu,
+                 "All ranks use the first GPU: NCCL 2.30 or newer with NCCL_MULTI_RANK_GPU_ENABLE=1");
   nccl->callback([&options] { bench_nccl(options); });
+}
+
+void declare_optimizers(CLI::App& app, OptimizerOptions& options) {
+  const char* const what = "AdamW and the clipping of gradients on a GPU, without a job";
+  CLI::App* const optimizers = app.add_subcommand("optimizers", what);
+  optimizers->option_defaults()->always_capture_default();
+  optimizers->add_option("--model", options.model, "Whose parameters")
+      ->check(CLI::IsMember(std::vector<std::string>(ddp::bench::kModelNames.begin(), ddp::bench::kModelNames.end())));
+  optimizers->add_option("--rounds", options.rounds, "Blocks of 20 calls; the medians are printed")
+      ->check(CLI::Range(1, 10000));
+  optimizers->callback([&options] { bench_optimizers(options); });
 }
 
 void declare_layer(CLI::App& app, int& calls) {
@@ -293,6 +322,8 @@ int main(int argc, char** argv) {
   declare_collectives(app, collectives);
   NcclOptions nccl;
   declare_nccl(app, nccl);
+  OptimizerOptions optimizers;
+  declare_optimizers(app, optimizers);
   int calls = 20000;
   declare_layer(app, calls);
   ddp::bench::StepOptions steps;

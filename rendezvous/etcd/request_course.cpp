@@ -9,9 +9,9 @@
 
 namespace ddp::rendezvous {
 
-using Kind = EtcdRefusal::Kind;
-
 namespace {
+
+using Kind = EtcdRefusal::Kind;
 
 constexpr std::size_t kFailuresShown = 4;
 constexpr std::size_t kMostVersionBytes = 32;

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Measures the optimizer's part of a step on a GPU: AdamW, and the clipping of gradients, for the parameters of a
+// well-known model in float32. torch_optimizers.py is the same with PyTorch.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace ddp::bench {
+
+struct OptimizerCost {
+  const char* what = "";  // adamw: AdamW::step(); clip: GradientNorm::clip()
+  double median_us = 0;   // of a call, as a share of a block of calls until the GPU is done
+  double host_us = 0;     // of these, until the call has returned
+};
+
+// Results are checked before they are timed. Throws std::runtime_error for a wrong one, or without a GPU.
+std::vector<OptimizerCost> optimizer_costs(const std::string& model, int rounds);
+
+}  // namespace ddp::bench
