@@ -191,8 +191,8 @@ void print_gpus() {
 
 void bench_nccl(const NcclOptions& options) {
   if (options.counts) return print_gpus();
-  const ddp::Session session = ddp::init_process_group(
-      {.backend = "cpu:gloo,cuda:nccl", .device = options.one_gpu ? "cuda:0" : ""});
+  const ddp::Session session =
+      ddp::init_process_group({.backend = "cpu:gloo,cuda:nccl", .device = options.one_gpu ? "cuda:0" : ""});
   const int index = options.one_gpu ? 0 : session.local_rank();
   const ddp::bench::DeviceStream gpu(index);
   const ddp::StreamGuard current(gpu.stream, index);

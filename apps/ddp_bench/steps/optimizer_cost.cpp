@@ -12,6 +12,7 @@
 #include "ddp/adamw.hpp"
 #include "ddp/cuda.hpp"
 #include "ddp/cuda/gradient_norm.hpp"
+#include "ddp/cuda/master_weights.hpp"
 
 namespace ddp::bench {
 namespace {
@@ -80,7 +81,7 @@ std::vector<OptimizerCost> optimizer_costs(const std::string& model, int rounds)
   AdamW optimizer({{parameters, options}});
   cuda::GradientNorm norm(parameters);
 
-  optimizer.step();
+  optimizer.step();  // all gradients are 1, and a first step then is the learning rate
   std::vector<float> stepped(elements);
   gpu.device.download(stepped.data(), values.get(), elements * sizeof(float), gpu.stream);
   const auto [least, most] = std::minmax_element(stepped.begin(), stepped.end());
@@ -89,7 +90,15 @@ std::vector<OptimizerCost> optimizer_costs(const std::string& model, int rounds)
   const OptimizerCost adamw = cost_of("adamw", rounds, gpu, [&] { optimizer.step(); });
   norm.clip(1);
   require_near("the gradients' norm", norm.value(), std::sqrt(static_cast<double>(elements)));
-  return {adamw, cost_of("clip", rounds, gpu, [&] { norm.clip(1); })};
+  const OptimizerCost clip = cost_of("clip", rounds, gpu, [&] { norm.clip(1); });
+
+  // The same memory, as parameters of 16 bits that are all zero.
+  gpu.device.clear(values.get(), elements * sizeof(float), gpu.stream);
+  gpu.device.clear(gradients.get(), elements * sizeof(float), gpu.stream);
+  for (Parameter& parameter : parameters) parameter.dtype = DType::BFloat16;
+  cuda::MasterWeights masters(parameters);
+  return {adamw, clip, cost_of("read_gradients", rounds, gpu, [&] { masters.read_gradients(); }),
+          cost_of("write_values", rounds, gpu, [&] { masters.write_values(); })};
 }
 
 }  // namespace ddp::bench

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Measures the optimizer's part of a step on a GPU: AdamW, and the clipping of gradients, for the parameters of a
-// well-known model in float32. torch_optimizers.py is the same with PyTorch.
+// well-known model in float32, and what master weights add. torch_optimizers.py is the same with PyTorch.
 #pragma once
 
 #include <string>
@@ -9,9 +9,11 @@
 namespace ddp::bench {
 
 struct OptimizerCost {
-  const char* what = "";  // adamw: AdamW::step(); clip: GradientNorm::clip()
-  double median_us = 0;   // of a call, as a share of a block of calls until the GPU is done
-  double host_us = 0;     // of these, until the call has returned
+  // adamw: AdamW::step(); clip: GradientNorm::clip(); of MasterWeights of parameters in bfloat16: read_gradients,
+  // write_values
+  const char* what = "";
+  double median_us = 0;  // of a call, as a share of a block of calls until the GPU is done
+  double host_us = 0;    // of these, until the call has returned
 };
 
 // Results are checked before they are timed. Throws std::runtime_error for a wrong one, or without a GPU.

@@ -48,3 +48,7 @@ norm = torch.nn.utils.clip_grad_norm_(model, 1.0)
 if abs(norm.item() / sum(counts) ** 0.5 - 1) > 1e-5:
     sys.exit(f"clip: the gradients' norm is {norm.item()} instead of {sum(counts) ** 0.5}")
 cost("clip", lambda: torch.nn.utils.clip_grad_norm_(model, 1.0))
+small = [torch.zeros(count, device="cuda", dtype=torch.bfloat16) for count in counts]
+cost("read_gradients", lambda: torch._foreach_copy_([parameter.grad for parameter in model], small))
+with torch.no_grad():
+    cost("write_values", lambda: torch._foreach_copy_(small, model))

@@ -10,7 +10,7 @@ namespace ddp::runtime {
 GradientNorm::GradientNorm(int device, const std::vector<ddp_cuda_tensor>& tensors, std::size_t shares)
     : kernels_(Kernels::of(device)),
       shares_(shares),
-      lanes_(kernels_->device(), (kernels::kLanes + kernels::kThreads) * sizeof(double)),
+      lanes_(kernels_->device(), (kernels::kLanes + 2 * kernels::kLanes / kernels::kCombined) * sizeof(double)),
       sums_(kernels_->device(), (shares + 3) * sizeof(double)) {
   if (shares == 0) rendezvous::invalid_argument("norm: 0 shares");
   set_tensors(tensors);
@@ -27,11 +27,16 @@ void GradientNorm::measure(double norm_type) {
   norm_type_ = norm_type;
   collectives::CudaStream* stream = current_stream(kernels_->device().index());
   auto* lanes = static_cast<double*>(lanes_.get());
-  double* folded = lanes + kernels::kLanes;
   double* own = shares_ == 1 ? powers_of_shares() : own_powers();
   kernels_->launch<kernel::add_powers>(kernels::kNormBlocks, {list_->table(), lanes, norm_type, norm}, stream);
-  kernels_->launch<kernel::combine>(1, {lanes, folded, kernels::kNormBlocks, kernels::kThreads, norm}, stream);
-  kernels_->launch<kernel::combine>(1, {folded, own, kernels::kThreads, 1, norm}, stream);
+  for (std::uint32_t left = kernels::kLanes; left > 1;) {
+    const std::uint32_t sums = left / kernels::kCombined;
+    double* to = sums == 1 ? own : lanes + left;
+    const std::uint32_t blocks = (sums + kernels::kThreads - 1) / kernels::kThreads;
+    kernels_->launch<kernel::combine>(blocks, {lanes, to, sums, norm}, stream);
+    lanes = to;
+    left = sums;
+  }
 }
 
 void GradientNorm::clip(double max_norm) {

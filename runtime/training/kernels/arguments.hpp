@@ -13,8 +13,10 @@ namespace ddp::runtime::kernels {
 
 constexpr std::uint32_t kThreads = 256;                   // threads of a block
 constexpr std::uint32_t kChunkElements = 16384;           // what a block does at a time
-constexpr std::uint32_t kNormBlocks = 128;                // fixed, so that the order of additions is
+constexpr std::uint32_t kNormBlocks = 1024;               // fixed, so that the order of additions is
 constexpr std::uint32_t kLanes = kNormBlocks * kThreads;  // partial sums of a norm
+constexpr std::uint32_t kCombined = 64;                   // of these, that one thread combines
+static_assert(kLanes == kCombined * kCombined * kCombined);
 
 // Numbers of ddp_dtype; others have no kernel.
 enum class Type : std::int32_t { Float32 = 0, Float64 = 1, Float16 = 10, BFloat16 = 11 };
@@ -125,11 +127,10 @@ struct AddPowers {
   double exponent;
   Norm norm;
 };
-// Combines `count` neighbours into each of `sums` sums, by one block.
+// Combines kCombined times as many partial sums into `sums` sums.
 struct Combine {
   const double* from;
   double* to;
-  std::uint64_t count;
   std::uint64_t sums;
   Norm norm;
 };

@@ -95,33 +95,40 @@ inline double combined(double sum, double more, Norm norm) {
   return more <= sum ? sum : (sum != sum ? sum : more);
 }
 
-inline double power_of(double value, Norm norm, double exponent) {
-  const double magnitude = value < 0 ? -value : value;
-  if (norm == Norm::Squares) return value * value;
-  return norm == Norm::Power ? std::pow(magnitude, exponent) : magnitude;
-}
+inline double square_of(double value) { return value * value; }
+inline double magnitude_of(double value) { return value < 0 ? -value : value; }
 
 // Each thread sums its elements in an order that depends on their places only.
 inline void add_powers(const AddPowers& a, const Place& at) {
   double sum = 0;
   for_each_chunk(a.table, at, [&](const TensorEntry& tensor, const Chunk& chunk) {
     with_elements(tensor.grad, tensor.grad_type, chunk, [&](const auto& grad) {
+      const auto add = [&](std::uint64_t /*i*/, auto value) {
+        sum = combined(sum, a.norm == Norm::Squares ? square_of(value) : magnitude_of(value), a.norm);
+      };
+      if (a.norm != Norm::Power) return for_each_value(grad, chunk.count, at, add);
       DDP_ROLLED
       for (std::uint64_t i = at.thread; i < chunk.count; i += at.threads) {
-        sum = combined(sum, power_of(static_cast<double>(grad.load(i)), a.norm, a.exponent), a.norm);
+        sum += std::pow(magnitude_of(grad.load(i)), a.exponent);
       }
     });
   });
   *memory(a.lanes + at.block * at.threads + at.thread, 1) = sum;
 }
 
+// Neighbouring threads read neighbours.
 inline void combine(const Combine& a, const Place& at) {
-  if (at.thread >= a.sums) return;
-  const double* from = memory(a.from + at.thread * a.count, a.count);
+  const std::uint64_t own = at.block * at.threads + at.thread;
+  if (own >= a.sums) return;
+  const double* from = memory(a.from, kCombined * a.sums);
   double sum = 0;
   DDP_ROLLED
-  for (std::uint64_t i = 0; i < a.count; ++i) sum = combined(sum, from[i], a.norm);
-  *memory(a.to + at.thread, 1) = sum;
+  for (std::uint64_t first = 0; first < kCombined; first += kLoads) {
+    double loaded[kLoads];
+    for (std::uint64_t k = 0; k < kLoads; ++k) loaded[k] = from[(first + k) * a.sums + own];
+    for (std::uint64_t k = 0; k < kLoads; ++k) sum = combined(sum, loaded[k], a.norm);
+  }
+  *memory(a.to + own, 1) = sum;
 }
 
 inline double root_of(double powers, Norm norm, double exponent) {
@@ -146,7 +153,7 @@ inline void clip(const Clip& a, const Place& at) {
   for_each_chunk(a.table, at, [&](const TensorEntry& tensor, const Chunk& chunk) {
     with_elements(tensor.grad, tensor.grad_type, chunk, [&](const auto& grad) {
       const auto k = as_factor(factor, grad.load(0));
-      for (std::uint64_t i = at.thread; i < chunk.count; i += at.threads) grad.store(i, grad.load(i) * k);
+      for_each_value(grad, chunk.count, at, [&](std::uint64_t i, auto value) { grad.store(i, value * k); });
     });
   });
 }

@@ -9,16 +9,19 @@ from ..processes import json_lines
 from ..rounds import Contender
 from .nccl import gpus
 
-TITLE = "AdamW and clipping on a GPU"
+TITLE = "AdamW, clipping and master weights on a GPU"
 ABOUT = """
 GPT-2's 124 million parameters in float32, as 148 tensors. Calls are put on a stream one after the other; a call's time is
 its share of the time until the GPU is done. The results of a first call are checked.
 
 * AdamW: `ddp::AdamW`, and `torch.optim.AdamW(fused=True)`; foreach: with `foreach=True`, PyTorch's default.
 * clip: `ddp::cuda::GradientNorm::clip(1)`, and `torch.nn.utils.clip_grad_norm_`.
+* gradients to float32, values to bfloat16: `read_gradients()` and `write_values()` of `ddp::cuda::MasterWeights`, and
+  `torch._foreach_copy_`, for a model in bfloat16.
 * host: how long a call keeps the CPU.
 """
-FIGURES = {"libddp": ["adamw", "clip"], "torch": ["adamw", "adamw_foreach", "clip"]}
+KINDS = ["adamw", "clip", "read_gradients", "write_values"]
+FIGURES = {"libddp": KINDS, "torch": [*KINDS, "adamw_foreach"]}
 
 
 def figures_of(command, name):
@@ -46,7 +49,7 @@ def measure(bench):
 
 def write(page, groups):
     group, = groups
-    columns = [("AdamW µs", "adamw"), ("host µs", "adamw host"), ("foreach µs", "adamw_foreach"),
-               ("clip µs", "clip"), ("host µs", "clip host")]
+    columns = [("AdamW µs", "adamw"), ("host µs", "adamw host"), ("foreach µs", "adamw_foreach"), ("clip µs", "clip"),
+               ("host µs", "clip host"), ("gradients to float32 µs", "read_gradients"), ("values to bfloat16 µs", "write_values")]
     page.rows(group, [Column(head, figure) for head, figure in columns])
     page.commands(groups)
