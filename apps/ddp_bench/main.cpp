@@ -175,7 +175,6 @@ void bench_collectives(const CollectiveOptions& options) {
 struct NcclOptions {
   ddp::bench::CollectivePlan plan;
   bool counts = false;
-  bool one_gpu = false;
 };
 
 // Prints how many GPUs there are, or why there is none.
@@ -191,9 +190,8 @@ void print_gpus() {
 
 void bench_nccl(const NcclOptions& options) {
   if (options.counts) return print_gpus();
-  const ddp::Session session =
-      ddp::init_process_group({.backend = "cpu:gloo,cuda:nccl", .device = options.one_gpu ? "cuda:0" : ""});
-  const int index = options.one_gpu ? 0 : session.local_rank();
+  const ddp::Session session = ddp::init_process_group({.backend = "cpu:gloo,cuda:nccl"});
+  const int index = session.local_rank();
   const ddp::bench::DeviceStream gpu(index);
   const ddp::StreamGuard current(gpu.stream, index);
   ddp::bench::LibddpContender ranks(session.world(), ddp::bench::Calling::Blocking);
@@ -278,8 +276,6 @@ void declare_nccl(CLI::App& app, NcclOptions& options) {
   CLI::App* const nccl = app.add_subcommand("nccl", what);
   ddp::bench::declare_options(*nccl, options.plan);
   nccl->add_flag("--count", options.counts, "Print how many GPUs there are; no job is needed");
-  nccl->add_flag("--one-gpu", options.one_gpu,
-                 "All ranks use the first GPU: NCCL 2.30 or newer with NCCL_MULTI_RANK_GPU_ENABLE=1");
   nccl->callback([&options] { bench_nccl(options); });
 }
 

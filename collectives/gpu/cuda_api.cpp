@@ -31,6 +31,7 @@ CudaApi cuda_table(const SharedLibrary& library) {
   library.find("cuStreamCreateWithPriority", api.stream_create_with_priority);
   library.find("cuStreamDestroy_v2", api.stream_destroy);
   library.find("cuStreamSynchronize", api.stream_synchronize);
+  library.find("cuStreamQuery", api.stream_query);
   library.find("cuCtxSynchronize", api.context_synchronize);
   library.find("cuStreamWaitEvent", api.stream_wait_event);
   library.find("cuEventCreate", api.event_create);

@@ -46,6 +46,7 @@ struct CudaApi {
   CudaResult (*stream_create_with_priority)(CudaStream**, unsigned flags, int priority);
   CudaResult (*stream_destroy)(CudaStream*);
   CudaResult (*stream_synchronize)(CudaStream*);
+  CudaResult (*stream_query)(CudaStream*);
   CudaResult (*context_synchronize)();
   CudaResult (*stream_wait_event)(CudaStream*, CudaEvent*, unsigned flags);
   CudaResult (*event_create)(CudaEvent**, unsigned flags);

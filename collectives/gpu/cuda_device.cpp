@@ -122,6 +122,12 @@ SideStream::~SideStream() {
   device_.api().stream_destroy(stream_);
 }
 
+bool SideStream::is_idle() const {
+  const CurrentDevice current(device_);
+  const BesideCaptures beside(device_.api());
+  return device_.api().stream_query(stream_) != CudaResult::NotReady;
+}
+
 DeviceEvent::DeviceEvent(const CudaDevice& device) : device_(device) {
   const CurrentDevice current(device_);
   check(device_.api(), device_.api().event_create(&event_, kCudaEventWithoutTime), "creating an event");

@@ -95,6 +95,8 @@ class SideStream {
   SideStream(const SideStream&) = delete;
   SideStream& operator=(const SideStream&) = delete;
   CudaStream* get() const { return stream_; }
+  // Returns whether all work on it has ended, well or not.
+  bool is_idle() const;
 
  private:
   const CudaDevice& device_;

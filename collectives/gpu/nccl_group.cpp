@@ -10,8 +10,8 @@
 #include "collectives/backend_error.hpp"
 #include "collectives/element_types.hpp"
 #include "collectives/float16.hpp"
+#include "collectives/gpu/nccl_abort.hpp"
 #include "rendezvous/base/error.hpp"
-#include "rendezvous/base/thread.hpp"
 
 namespace ddp::collectives {
 namespace {
@@ -22,13 +22,13 @@ using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
 constexpr char kIdKey[] = "nccl_id";
-// How long an abort may take, and how long an orderly departure (finalize).
-constexpr milliseconds kAbortPatience = std::chrono::seconds(5);
+// How long an orderly departure may take (finalize).
 constexpr milliseconds kLeavePatience = std::chrono::seconds(10);
 // Polling of a call that is in progress. Most calls are done within microseconds, so the first polls have no pause
 // between them. Only a communicator's first call waits for the other ranks.
 constexpr int kPollsWithoutPause = 100;
 constexpr std::chrono::microseconds kPollInterval{50};
+constexpr milliseconds kBetweenLooks{1};  // whether the GPU has ended what was aborted
 
 std::optional<NcclType> nccl_type(std::int32_t dtype) {
   switch (static_cast<ElementType>(dtype)) {
@@ -137,7 +137,7 @@ NcclGroup::NcclGroup(const NcclApi& api, CudaDevice& device, Place place, const 
 
 NcclGroup::~NcclGroup() {
   if (!aborted_) leave();
-  if (left_behind_) word_.release();  // freeing it would wait for an operation that never ends
+  if (left_behind()) word_.release();  // freeing it would wait for an operation that never ends
 }
 
 void NcclGroup::join(const Joining& joining) {
@@ -151,6 +151,7 @@ void NcclGroup::join(const Joining& joining) {
   config.blocking = 0;
   BackendError error;
   const CurrentDevice current(device_);
+  NcclAbort::wait_for_all();
   const NcclResult result = api_.comm_init_rank_config(&comm_, place_.size, id, place_.rank, &config);
   const ddp_backend_status status = wait_until_ready(result, joining.deadline, &error, joining.ended);
   if (status == DDP_BACKEND_OK) return;
@@ -473,6 +474,7 @@ std::uint64_t NcclGroup::registration_history() {
 
 bool NcclGroup::left_behind() {
   const std::lock_guard lock(mutex_);
+  if (abort_ != nullptr && !abort_->wait()) left_behind_ = true;
   return left_behind_;
 }
 
@@ -494,44 +496,22 @@ NcclCommunicator* NcclGroup::communicator() {
   return comm_;
 }
 
-// ncclCommAbort waits for NCCL's own threads and for the GPU. So it runs on a thread of its own, which is detached if
-// it does not return in time.
-bool NcclGroup::abort() {
-  struct Progress {
-    std::mutex mutex;
-    std::condition_variable changed;
-    bool done = false;
-  };
+bool NcclGroup::abort(const std::function<bool()>& nothing_runs) {
   // Let no thread into NCCL any more, and wait for the one that is inside.
   std::unique_lock lock(mutex_);
   if (aborted_) return !left_behind_;
   aborted_ = true;
   left_.notify_all();
-  left_.wait_for(lock, kAbortPatience, [&] { return !inside_; });
+  left_.wait_for(lock, NcclAbort::kPatience, [&] { return !inside_; });
   NcclCommunicator* const comm = std::exchange(comm_, nullptr);
   left_behind_ = inside_;
   if (left_behind_ || comm == nullptr) return !left_behind_;
-  // Abort on a thread of its own, and wait for it as long as patience lasts.
-  const auto progress = std::make_shared<Progress>();
-  const auto abort_communicator = [api = api_, cuda = device_.api(), context = device_.context(), comm, progress] {
-    CudaContext* popped = nullptr;
-    cuda.context_push(context);
-    api.comm_abort(comm);
-    cuda.context_pop(&popped);
-    {
-      const std::lock_guard done(progress->mutex);
-      progress->done = true;
-    }
-    progress->changed.notify_all();
-  };
-  std::thread helper = rendezvous::start_thread("ddp-nccl-abort", abort_communicator);
-  std::unique_lock waiting(progress->mutex);
-  left_behind_ = !progress->changed.wait_for(waiting, kAbortPatience, [&] { return progress->done; });
-  waiting.unlock();
-  if (left_behind_) {
-    helper.detach();
-  } else {
-    helper.join();
+  abort_ = NcclAbort::begin(api_, device_, comm);
+  while (!abort_->wait(Clock::now() + kBetweenLooks)) {
+    if (nothing_runs != nullptr && nothing_runs()) return true;
+    if (!abort_->is_late()) continue;
+    left_behind_ = true;
+    break;
   }
   return !left_behind_;
 }

@@ -22,6 +22,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -32,6 +33,8 @@
 #include "ddp/backend.h"
 
 namespace ddp::collectives {
+
+class NcclAbort;
 
 class NcclGroup {
  public:
@@ -113,15 +116,18 @@ class NcclGroup {
   // Returns a number that is equal on two ranks if both registered and deregistered memory of the same sizes in the
   // same order. Windows are at the same place on all ranks only then.
   std::uint64_t registration_history();
-  // Returns whether NCCL did not return from an abort, so that kernels may still use memory.
+  // Returns whether NCCL did not return from an abort, so that kernels may still use memory. Waits for an abort that is
+  // underway, at most for NcclAbort::kPatience.
   bool left_behind();
 
   // Returns the error that NCCL's own threads have found (ncclCommGetAsyncError). After one, operations in flight never
   // end.
   ddp_backend_status poll_error(ddp_backend_error* error);
-  // Ends operations in flight, unfinished. Idempotent. Returns within seconds even if NCCL does not return: then the
-  // result is false and the communicator is leaked.
-  bool abort();
+  // Ends operations in flight, unfinished. Idempotent. NCCL's kernels end at once, but NCCL returns half a second
+  // later, since its proxy thread looks that often. So this returns as soon as nothing_runs() does, and left_behind()
+  // and the destructor wait for NCCL. Returns within seconds even if neither comes: then the result is false and the
+  // communicator is leaked.
+  bool abort(const std::function<bool()>& nothing_runs = {});
   // Returns the communicator for callers that use NCCL directly, or null once it is aborted.
   NcclCommunicator* communicator();
 
@@ -153,6 +159,7 @@ class NcclGroup {
   bool inside_ = false;  // a thread is inside NCCL with comm_
   bool aborted_ = false;
   bool left_behind_ = false;
+  std::shared_ptr<NcclAbort> abort_;
   NcclCommunicator* comm_ = nullptr;
   // Where NCCL's threads put what they make, even if nobody waits for it any more.
   std::deque<NcclCommunicator*> children_;

@@ -27,8 +27,9 @@ DeviceCollectives::DeviceCollectives(std::shared_ptr<collectives::CudaDevice> de
       even_counts_(static_cast<std::size_t>(place.size)) {}
 
 DeviceCollectives::~DeviceCollectives() {
+  const bool is_leaked = nccl_->left_behind();
   nccl_.reset();
-  if (!left_behind_) return;
+  if (!is_leaked) return;
   side_.release();  // NOLINT(bugprone-unused-return-value): destroying what a kernel still uses would wait for it
   new std::shared_ptr<collectives::CudaDevice>(device_);
 }
@@ -128,7 +129,7 @@ std::unique_ptr<DeviceCollectives> DeviceCollectives::split(int color, GroupPlac
 }
 
 void DeviceCollectives::abort() {
-  if (!nccl_->abort()) left_behind_ = true;
+  if (!nccl_->abort([this] { return side_->is_idle(); })) left_behind_ = true;
 }
 
 }  // namespace ddp::runtime

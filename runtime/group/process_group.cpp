@@ -272,12 +272,7 @@ void ProcessGroup::drain() {
     message->awaited = true;
     await_message(*message, lock);
   }
-  // Forget captured operations that no stream has followed: their capture was given up.
-  const auto is_captured = [](const OnDevice& o) { return o.capture != 0 && o.start == StartState::OnStream; };
-  for (auto at = on_device_.begin(); (at = std::find_if(at, on_device_.end(), is_captured)) != on_device_.end();) {
-    const std::uint64_t sequence = at++->sequence;
-    on_device_.retire(on_device_.take(sequence));
-  }
+  forget_captures(0);
   changed_.wait(lock, [&] {
     return running_ == 0 &&
            (state_ == State::Dead || (state_ == State::Alive && queue_.empty() && on_device_.empty())) &&

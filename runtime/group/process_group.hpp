@@ -224,6 +224,7 @@ class ProcessGroup final : private DeadlineWatch::Watched {
   void collect_from_device();
   void check_captures(const OnDevice& issued) const;
   void retire_captured(std::uint64_t sequence);
+  void forget_captures(std::uint64_t underway);
   bool polls_device() const { return !on_device_.empty() || has_captured_; }
   void poll_device(Lock& lock);
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Operations of a group on GPU memory.
 #include <algorithm>
+#include <cstdio>
 #include <utility>
 
 #include "collectives/backend_error.hpp"
@@ -31,6 +32,7 @@ std::uint64_t ProcessGroup::start_on_device(const Operation& operation, Millisec
                 config_.name + ": barrier: the host waits for it: not while a CUDA graph is captured");
   }
   collect_from_device();
+  if (has_captured_) forget_captures(config_.on_device->own_capture());
   OnDevice& issued = on_device_.add();
   fill(issued, kOnDevice | next_++, operation, timeout);
   issued.start = StartState::Underway;
@@ -90,6 +92,21 @@ void ProcessGroup::check_captures(const OnDevice& issued) const {
 void ProcessGroup::retire_captured(std::uint64_t sequence) {
   on_device_.retire(on_device_.take(sequence));
   changed_.notify_all();
+}
+
+// Forgets operations of other captures than the one under way, which no stream of theirs follows. The driver refuses
+// such a capture, but with NCCL's kernels it does not notice, so the user is told here.
+void ProcessGroup::forget_captures(std::uint64_t underway) {
+  for (auto next = on_device_.begin(); next != on_device_.end();) {
+    const OnDevice& issued = *next++;
+    if (issued.capture == 0 || issued.capture == underway || issued.start != StartState::OnStream) continue;
+    const std::string what = config_.name + ": " + describe(issued.operation, issued.sequence & ~kOnDevice);
+    const std::string line = "libddp: " + what +
+                             ": the capture of a CUDA graph ended without a wait for it: nothing waits for its result "
+                             "when that graph is launched\n";
+    if (state_ == State::Alive) std::fputs(line.c_str(), stderr);
+    on_device_.retire(on_device_.take(issued.sequence));
+  }
 }
 
 // Polls until the operation has ended or `until` has passed. A GPU does not notify the host.

@@ -16,9 +16,6 @@ the time until the stream is done, on the slowest rank. Blocks of calls through 
 `ncclAllReduce` on the same communicator. Results are checked at each size before they are timed.
 
 * GB/s: bus bandwidth, bytes / time × 2(n-1)/n.
-
-On a machine with one GPU both ranks share it, which NCCL 2.30 and newer allow. Then the bandwidth is that of the GPU's own
-memory, and only the ratio means something.
 """
 NAMES = {"libddp": "libddp", "NCCL": "nccl"}
 
@@ -30,16 +27,16 @@ def gpus(bench):
     return counted["gpus"], counted.get("why", "")
 
 
-def contenders(bench, ranks, not_run, options=(), environment=None):
+def contenders(bench, ranks, not_run):
     launcher = bench.launcher("ddprun", ranks)
-    command = [*launcher.prefix, bench.binary("ddp_bench"), "nccl", *options, "--sizes", *map(str, sizes(bench)),
-               "--seconds", "0" if bench.quick else "0.2"]
+    command = [*launcher.prefix, bench.binary("ddp_bench"), "nccl", "--sizes", *map(str, sizes(bench)), "--seconds",
+               "0" if bench.quick else "0.2"]
     latest = []  # what the program said in this turn, of both
 
     def of(name):
         def measure():
             if name == "libddp":  # the first of them
-                latest[:] = json_lines(command, environment, deadline=600)
+                latest[:] = json_lines(command, deadline=600)
             return figures_of(latest, NAMES[name], ["all_reduce"], ranks, sizes(bench))
 
         return measure
@@ -49,11 +46,9 @@ def contenders(bench, ranks, not_run, options=(), environment=None):
 
 def measure(bench):
     count, why = gpus(bench)
-    if count == 0:
-        return [bench.in_turn("GPUs", contenders(bench, 2, f"no GPU ({why.split(':')[0]})"), runs=5, facts={"ranks": 2})]
-    if count == 1:
-        shared = contenders(bench, 2, "", ["--one-gpu"], {"NCCL_MULTI_RANK_GPU_ENABLE": "1"})
-        return [bench.in_turn("2 ranks on one GPU", shared, runs=5, facts={"ranks": 2})]
+    if count < 2:
+        not_run = f"no GPU ({why.split(':')[0]})" if count == 0 else "one GPU has nobody to talk with"
+        return [bench.in_turn("GPUs", contenders(bench, 2, not_run), runs=5, facts={"ranks": 2})]
     return [bench.in_turn(f"{ranks} GPUs", contenders(bench, ranks, ""), runs=5, facts={"ranks": ranks})
             for ranks in sorted({2, count})]
 

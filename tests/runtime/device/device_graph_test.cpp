@@ -72,6 +72,8 @@ TEST_CASE("CUDA graph: operations of a graph and those that run are kept apart, 
                                 "CUDA graph: wait for it before that"));
     CHECK_THAT(output, Contains("the host failed: 1 world: all_reduce #3 (32 B): it is a part of a CUDA graph, which "
                                 "the host cannot wait for"));
+    CHECK_THAT(output, Contains("libddp: world: all_reduce #4 (32 B): the capture of a CUDA graph ended without a wait "
+                                "for it: nothing waits for its result when that graph is launched\n"));
   }
 }
 

@@ -166,6 +166,15 @@ TEST_CASE("device: without a launcher a killed rank is an error with NCCL's text
   CHECK(no_child_left());
 }
 
+TEST_CASE("device: ranks learn of a failure when NCCL's kernels have ended, before its abort returns",
+          "[runtime][integration]") {
+  const Variables slow = {{"FAKE_NCCL_ASYNC_ERROR_OP", "2"}, {"FAKE_NCCL_ABORT", "slow"}, {"FAKE_NCCL_TRACE", "1"}};
+  for (const std::string& output : run(2, "device fails", fakes(slow))) {
+    CHECK(output.find("all_reduce failed: ") < output.find("nccl: abort returns\n"));
+    CHECK_THAT(output, Contains("nccl: abort returns\n"));  // and is waited for
+  }
+}
+
 TEST_CASE("device: an abort from which NCCL does not return is reported, and delays no rank for long",
           "[runtime][integration]") {
   for (const std::string& output :
