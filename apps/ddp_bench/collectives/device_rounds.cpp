@@ -14,17 +14,11 @@ namespace ddp::bench {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-using collectives::CudaResult;
-using collectives::CurrentDevice;
 
 constexpr int kWarmUps = 5;
 constexpr double kBlockSeconds = 0.02;  // about
 constexpr int kLeastCalls = 5;          // in a block
 constexpr int kLeastRounds = 3;
-
-void require(const collectives::CudaApi& api, CudaResult result, const char* what) {
-  if (result != CudaResult::Success) throw std::runtime_error(cuda_failure(api, result, what));
-}
 
 struct DeviceBuffers {
   DeviceBuffers(const DeviceStream& on, std::size_t count)
@@ -79,22 +73,6 @@ Pace find_pace(Contender& ranks, Contender& contender, const CollectiveJob& job,
 }
 
 }  // namespace
-
-DeviceStream::DeviceStream(int index) : device(collectives::cuda_api(), index) {
-  const CurrentDevice current(device);
-  require(device.api(), device.api().stream_create_with_priority(&stream, collectives::kCudaNonBlockingStream, 0),
-          "making a stream");
-}
-
-DeviceStream::~DeviceStream() {
-  const CurrentDevice current(device);
-  device.api().stream_destroy(stream);
-}
-
-void DeviceStream::synchronize() const {
-  const CurrentDevice current(device);
-  require(device.api(), device.api().stream_synchronize(stream), "waiting for a stream");
-}
 
 void measure_on_device(Contender& ranks, const std::vector<Contender*>& contenders, const CollectivePlan& plan,
                        const DeviceStream& gpu, const std::function<void(const CollectiveFigures&)>& done) {

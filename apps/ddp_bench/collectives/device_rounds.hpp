@@ -7,21 +7,9 @@
 #include <vector>
 
 #include "apps/ddp_bench/collectives/rounds.hpp"
-#include "collectives/gpu/cuda_device.hpp"
+#include "apps/ddp_bench/device_stream.hpp"
 
 namespace ddp::bench {
-
-// A GPU and one of its streams, on which contenders put their calls.
-struct DeviceStream {
-  explicit DeviceStream(int index);
-  ~DeviceStream();
-  DeviceStream(const DeviceStream&) = delete;
-  DeviceStream& operator=(const DeviceStream&) = delete;
-  void synchronize() const;
-
-  collectives::CudaDevice device;
-  collectives::CudaStream* stream = nullptr;
-};
 
 // Does what measure_collectives() does, but the contenders' buffers are on the device, and a call's time is its share
 // of its block. Ranks synchronise and exchange times through `ranks`, on the host.

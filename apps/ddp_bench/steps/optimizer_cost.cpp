@@ -7,7 +7,7 @@
 #include <functional>
 #include <stdexcept>
 
-#include "apps/ddp_bench/collectives/device_rounds.hpp"
+#include "apps/ddp_bench/device_stream.hpp"
 #include "apps/ddp_bench/steps/model_shapes.hpp"
 #include "ddp/adamw.hpp"
 #include "ddp/cuda.hpp"
