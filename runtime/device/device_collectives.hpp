@@ -40,7 +40,7 @@ class DeviceCollectives {
   // Returns a number of the CUDA graph that is captured from the stream; 0 if none is. An operation that is started
   // from it then is not run but becomes a part of the graph.
   std::uint64_t capture_of(collectives::CudaStream* stream) const { return device_->capture_of(stream); }
-  // The same for the side stream: the capture under way that has operations of this group.
+  // Returns the number of the capture under way that has operations of this group; 0 if there is none.
   std::uint64_t own_capture() const { return device_->capture_of(side_->get()); }
   // Throws rendezvous::Error{InvalidArgument} for memory of another device and for what NCCL cannot do.
   void check(const Operation& operation) const;

@@ -92,7 +92,7 @@ std::vector<OptimizerCost> optimizer_costs(const std::string& model, int rounds)
   require_near("the gradients' norm", norm.value(), std::sqrt(static_cast<double>(elements)));
   const OptimizerCost clip = cost_of("clip", rounds, gpu, [&] { norm.clip(1); });
 
-  // The same memory, as parameters of 16 bits that are all zero.
+  // That memory now holds parameters of 16 bits, all of them zero.
   gpu.device.clear(values.get(), elements * sizeof(float), gpu.stream);
   gpu.device.clear(gradients.get(), elements * sizeof(float), gpu.stream);
   for (Parameter& parameter : parameters) parameter.dtype = DType::BFloat16;

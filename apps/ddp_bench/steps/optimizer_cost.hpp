@@ -12,8 +12,8 @@ struct OptimizerCost {
   // adamw: AdamW::step(); clip: GradientNorm::clip(); of MasterWeights of parameters in bfloat16: read_gradients,
   // write_values
   const char* what = "";
-  double median_us = 0;  // of a call, as a share of a block of calls until the GPU is done
-  double host_us = 0;    // of these, until the call has returned
+  double median_us = 0;  // what a call takes: its share of a block of calls, until the GPU is done
+  double host_us = 0;    // how long a call keeps the CPU
 };
 
 // Results are checked before they are timed. Throws std::runtime_error for a wrong one, or without a GPU.
