@@ -95,7 +95,7 @@ void ProcessGroup::retire_captured(std::uint64_t sequence) {
 }
 
 // Forgets operations of other captures than the one under way, which no stream of theirs follows. The driver refuses
-// such a capture, but with NCCL's kernels it does not notice, so the user is told here.
+// such a capture, but does not notice it with NCCL's kernels; so a line on stderr says it.
 void ProcessGroup::forget_captures(std::uint64_t underway) {
   for (auto next = on_device_.begin(); next != on_device_.end();) {
     const OnDevice& issued = *next++;

@@ -15,7 +15,7 @@ constexpr std::uint32_t kThreads = 256;                   // threads of a block
 constexpr std::uint32_t kChunkElements = 16384;           // what a block does at a time
 constexpr std::uint32_t kNormBlocks = 1024;               // fixed, so that the order of additions is
 constexpr std::uint32_t kLanes = kNormBlocks * kThreads;  // partial sums of a norm
-constexpr std::uint32_t kCombined = 64;                   // of these, that one thread combines
+constexpr std::uint32_t kCombined = 64;                   // partial sums that one thread combines
 static_assert(kLanes == kCombined * kCombined * kCombined);
 
 // Numbers of ddp_dtype; others have no kernel.
