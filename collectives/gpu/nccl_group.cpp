@@ -509,11 +509,12 @@ bool NcclGroup::abort(const std::function<bool()>& nothing_runs) {
   abort_ = NcclAbort::begin(api_, device_, comm);
   while (!abort_->wait(Clock::now() + kBetweenLooks)) {
     if (nothing_runs != nullptr && nothing_runs()) return true;
-    if (!abort_->is_late()) continue;
-    left_behind_ = true;
-    break;
+    if (abort_->is_late()) {
+      left_behind_ = true;
+      return false;
+    }
   }
-  return !left_behind_;
+  return true;
 }
 
 void NcclGroup::leave() {

@@ -32,7 +32,9 @@ std::uint64_t ProcessGroup::start_on_device(const Operation& operation, Millisec
                 config_.name + ": barrier: the host waits for it: not while a CUDA graph is captured");
   }
   collect_from_device();
-  if (has_captured_) forget_captures(config_.on_device->own_capture());
+  if (std::any_of(on_device_.begin(), on_device_.end(), [](const OnDevice& o) { return o.capture != 0; })) {
+    forget_captures(config_.on_device->own_capture());
+  }
   OnDevice& issued = on_device_.add();
   fill(issued, kOnDevice | next_++, operation, timeout);
   issued.start = StartState::Underway;
@@ -100,8 +102,7 @@ void ProcessGroup::forget_captures(std::uint64_t underway) {
   for (auto next = on_device_.begin(); next != on_device_.end();) {
     const OnDevice& issued = *next++;
     if (issued.capture == 0 || issued.capture == underway || issued.start != StartState::OnStream) continue;
-    const std::string what = config_.name + ": " + describe(issued.operation, issued.sequence & ~kOnDevice);
-    const std::string line = "libddp: " + what +
+    const std::string line = "libddp: " + config_.name + ": " + describe_here(issued.sequence) +
                              ": the capture of a CUDA graph ended without a wait for it: nothing waits for its result "
                              "when that graph is launched\n";
     if (state_ == State::Alive) std::fputs(line.c_str(), stderr);

@@ -63,7 +63,8 @@ near() {
 }
 # run NAME RANKS [OPTION...]: trains, with its losses in NAME.log.
 run() {
-  "$ddprun" --nproc_per_node "$2" --no-python "${as_rank[@]}" "$gpt" "${options[@]}" --log "$work/$1.log" "${@:3}" >"$work/$1.out" 2>&1 ||
+  "$ddprun" --nproc_per_node "$2" --no-python "${as_rank[@]}" "$gpt" "${options[@]}" --log "$work/$1.log" "${@:3}" \
+    >"$work/$1.out" 2>&1 ||
     { cat "$work/$1.out"; exit 1; }
 }
 

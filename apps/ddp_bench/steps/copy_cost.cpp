@@ -22,27 +22,16 @@ struct Way {
   std::vector<double> times;
 };
 
-std::vector<Parameter> parameters(const std::vector<ParameterShape>& shapes, float* values, float* gradients) {
-  std::vector<Parameter> all;
-  for (const ParameterShape& shape : shapes) {
-    all.emplace_back(shape.name, values, gradients, shape.count);
-    values += shape.count;
-    if (gradients != nullptr) gradients += shape.count;
-  }
-  return all;
-}
-
 }  // namespace
 
 std::vector<CopyCost> copy_costs(const ProcessGroup& group, const std::string& model, int rounds) {
   const std::vector<ParameterShape> shapes = model_shapes(model);
-  std::size_t elements = 0;
-  for (const ParameterShape& shape : shapes) elements += shape.count;
+  const std::size_t elements = elements_of(shapes);
   std::vector<float> values(elements);
   std::vector<float> gradients(elements, 1);
   std::vector<float> elsewhere(elements, 1);
-  DistributedDataParallel copying(group, parameters(shapes, values.data(), gradients.data()));
-  DistributedDataParallel viewing(group, parameters(shapes, values.data(), nullptr));
+  DistributedDataParallel copying(group, parameters_in(shapes, values.data(), gradients.data()));
+  DistributedDataParallel viewing(group, parameters_in(shapes, values.data(), nullptr));
   const auto copy = [&](std::vector<float>& to, const std::vector<float>& from) {
     std::size_t at = elements;
     for (std::size_t i = shapes.size(); i-- > 0;) {

@@ -60,22 +60,16 @@ std::vector<OptimizerCost> optimizer_costs(const std::string& model, int rounds)
   const DeviceStream gpu(0);
   const StreamGuard current(gpu.stream, gpu.device.index());
   const std::vector<ParameterShape> shapes = model_shapes(model);
-  std::size_t elements = 0;
-  for (const ParameterShape& shape : shapes) elements += shape.count;
+  const std::size_t elements = elements_of(shapes);
   const collectives::DeviceMemory values(gpu.device, elements * sizeof(float));
   const collectives::DeviceMemory gradients(gpu.device, elements * sizeof(float));
   gpu.device.clear(values.get(), elements * sizeof(float), gpu.stream);
   const std::vector<float> ones(elements, 1);
   gpu.device.upload(gradients.get(), ones.data(), elements * sizeof(float), gpu.stream);
 
-  std::vector<Parameter> parameters;
-  std::size_t at = 0;
-  for (const ParameterShape& shape : shapes) {
-    parameters.emplace_back(shape.name, static_cast<float*>(values.get()) + at,
-                            static_cast<float*>(gradients.get()) + at, shape.count);
-    parameters.back().device = {DeviceKind::Cuda, gpu.device.index()};
-    at += shape.count;
-  }
+  std::vector<Parameter> parameters =
+      parameters_in(shapes, static_cast<float*>(values.get()), static_cast<float*>(gradients.get()));
+  for (Parameter& parameter : parameters) parameter.device = {DeviceKind::Cuda, gpu.device.index()};
   AdamWOptions options;
   options.lr = kLearningRate;
   AdamW optimizer({{parameters, options}});

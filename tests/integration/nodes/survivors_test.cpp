@@ -157,8 +157,7 @@ TEST_CASE("survivors: a worker that does not leave its groups in time is killed,
   const Words verbs = {"steps=8"};
   const auto expected = undisturbed(4, verbs);
   const bool is_plain = GENERATE(false, true);
-  // The worker that sticks lives until it is told to end. The other plain workers may end sooner, by the failure
-  // itself.
+  // Rank 1 lives until it is told to end, so that somebody is there to be told. Plain workers end when rank 2 fails.
   const Words more = Words{"stick=1:3:2:0", "die=2:3:2:0"} + (is_plain ? Words{"plain=1"} : Words{});
   CAPTURE(more);
   const Result result = run(Words{DDPRUN_BINARY, "--nproc_per_node=4", "--shutdown-timeout=1"} + kReplace +
