@@ -178,8 +178,9 @@ std::string CoordinatorCore::why_not_believed(const AgentReported& event) const 
   if (config_.epoch_is_number && state.instance == instance_ && is_older_epoch(config_.epoch, state.epoch)) {
     return "it has obeyed a newer coordinator (epoch " + state.epoch + ", this one has " + config_.epoch + ")";
   }
-  if (!is_of_other_coordinator(state) && state.round > job_.round && !state.epoch.empty()) {
-    return "it reported round " + std::to_string(state.round) + ", the newest is " + std::to_string(job_.round);
+  const int newest = job_.phase == Phase::Opening ? job_.round - 1 : job_.round;
+  if (!is_of_other_coordinator(state) && state.round > newest && !state.epoch.empty()) {
+    return "it reported round " + std::to_string(state.round) + ", the newest is " + std::to_string(newest);
   }
   const Node* const node = roster_.find(state.incarnation);
   if (!node) return "";
@@ -676,7 +677,7 @@ void CoordinatorCore::gather() {
 
 bool CoordinatorCore::own_is_ready() const {
   const Node* const own = roster_.find(roster_.own());
-  return own && (config_.own_is_here || roster_.is_ready(*own));  // mutant: own_ready
+  return own && roster_.is_ready(*own);  // mutant: own_ready
 }
 
 void CoordinatorCore::give_up_gathering() {

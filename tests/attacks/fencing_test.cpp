@@ -237,10 +237,18 @@ class AbandonedJob {
     const std::string groups = read_file("/proc/" + std::to_string(job_.left_over()[0]) + "/cgroup");
     const auto begin = groups.rfind("/ddprun-") + 1;
     folder_ = group_.path() + "/" + groups.substr(begin, groups.find('/', begin) - begin);
+    // A process that ends has no environment, by which left_over() finds it, some time before its locks are gone.
+    wait_until([this] { return lock().has_value(); });
   }
 
   const OwnGroup& group() const { return group_; }
   const std::string& folder() const { return folder_; }
+  // Takes the lock that each ddprun of the job held; empty while one of them has it.
+  std::optional<ddp::rendezvous::Descriptor> lock() const {
+    ddp::rendezvous::Descriptor held(open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (flock(held.get(), LOCK_EX | LOCK_NB) != 0) return std::nullopt;
+    return held;
+  }
   bool is_left_alone() const { return job_.left_over().size() == 1; }
   bool is_ended() const { return job_.all_gone() && !std::filesystem::exists(folder_); }
 
@@ -281,8 +289,8 @@ TEST_CASE("abandoned: a ddprun in a control group beside that one ends it, too",
 TEST_CASE("abandoned: a group whose lock is held is left alone", "[attacks][integration]") {
   const AbandonedJob abandoned;
   {
-    const ddp::rendezvous::Descriptor held(open(abandoned.folder().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    REQUIRE(flock(held.get(), LOCK_EX | LOCK_NB) == 0);
+    const auto held = abandoned.lock();
+    REQUIRE(held);
     CHECK(run(ddprun({}, {"exit=0"})).err.empty());
     CHECK(abandoned.is_left_alone());
   }

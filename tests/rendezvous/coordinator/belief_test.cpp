@@ -68,6 +68,30 @@ TEST_CASE("coordinator: a node keeps what it was welcomed with, or its link is c
   CHECK(job.told(3).kind == Directive::Kind::Run);  // it is back
 }
 
+TEST_CASE("coordinator: no node has been in a round that is not open yet", "[rendezvous][unit]") {
+  Job job;
+  job.report(2, job.on("b"));
+  job.report(1, job.on("a"));
+  REQUIRE(job.core.facts().phase == "opening");
+  const auto is_done = [](AgentState& s) {
+    s.phase = WorkersPhase::Idle;
+    s.succeeded = s.left = true;
+  };
+  CHECK(job.says(2, is_done) ==
+        "the link to node b (10.0.0.2) broke (it reported round 1, the newest is 0); waiting 3 s for it to come back");
+  job.step(StoreOpened{1, "", 1});
+  CHECK(job.told(1).kind == Directive::Kind::Run);
+}
+
+TEST_CASE("coordinator: no round opens without the coordinator's own node", "[rendezvous][unit]") {
+  Job job;
+  job.report(2, job.on("b"));
+  job.report(1, job.on("a", WorkersPhase::Stopping));
+  CHECK(job.core.facts().phase == "gathering");
+  job.report(1, job.on("a"));
+  CHECK(job.core.facts().phase == "opening");
+}
+
 TEST_CASE("coordinator: a link that claims to be another node's does that node no harm", "[rendezvous][unit]") {
   Job job;
   job.start();
