@@ -178,9 +178,8 @@ std::string CoordinatorCore::why_not_believed(const AgentReported& event) const 
   if (config_.epoch_is_number && state.instance == instance_ && is_older_epoch(config_.epoch, state.epoch)) {
     return "it has obeyed a newer coordinator (epoch " + state.epoch + ", this one has " + config_.epoch + ")";
   }
-  const int newest = job_.phase == Phase::Opening ? job_.round - 1 : job_.round;
-  if (!is_of_other_coordinator(state) && state.round > newest && !state.epoch.empty()) {
-    return "it reported round " + std::to_string(state.round) + ", the newest is " + std::to_string(newest);
+  if (!is_of_other_coordinator(state) && state.round > job_.round && !state.epoch.empty()) {
+    return "it reported round " + std::to_string(state.round) + ", the newest is " + std::to_string(job_.round);
   }
   const Node* const node = roster_.find(state.incarnation);
   if (!node) return "";
@@ -195,6 +194,8 @@ std::string CoordinatorCore::why_not_believed(const AgentReported& event) const 
     return "it went back to round " + std::to_string(state.round);
   }
   if (node->seat < 0 || state.round != job_.round) return "";
+  if (job_.phase == Phase::Opening)
+    return "it reported round " + std::to_string(state.round) + ", which is not open yet";
   for (const WorkerFailure& failure : state.failures) {
     if (failure.rank - failure.local_rank == node->base_rank) continue;
     return "it reported that rank " + std::to_string(failure.rank) + " failed, which is not its own";

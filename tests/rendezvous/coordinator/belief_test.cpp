@@ -78,7 +78,8 @@ TEST_CASE("coordinator: no node has been in a round that is not open yet", "[ren
     s.succeeded = s.left = true;
   };
   CHECK(job.says(2, is_done) ==
-        "the link to node b (10.0.0.2) broke (it reported round 1, the newest is 0); waiting 3 s for it to come back");
+        "the link to node b (10.0.0.2) broke (it reported round 1, which is not open yet); waiting 3 s for it to come "
+        "back");
   job.step(StoreOpened{1, "", 1});
   CHECK(job.told(1).kind == Directive::Kind::Run);
 }
