@@ -29,6 +29,7 @@ inline constexpr int kTlsSetServerName = 55;           // SSL_CTRL_SET_TLSEXT_HO
 inline constexpr unsigned kTlsNoPartialWildcards = 4;  // X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS
 inline constexpr int kTlsWantsRead = 2, kTlsWantsWrite = 3, kTlsClosedInOrder = 6;  // SSL_ERROR_*
 inline constexpr long kTlsVerified = 0;                                             // X509_V_OK
+inline constexpr long kTlsSelfSigned = 18, kTlsUnknownAuthority = 20;               // X509_V_ERR_*
 
 struct TlsApi {
   const TlsMethod* (*client_method)();

@@ -22,6 +22,13 @@ std::string newest_error(const TlsApi& api) {
   return text.data();
 }
 
+// Returns why a server's certificate is refused, and which option may help.
+std::string why_refused(const TlsApi& api, long verified) {
+  const bool has_unknown_signer = verified >= kTlsSelfSigned && verified <= kTlsUnknownAuthority;
+  return std::string("its certificate is refused: ") + api.verify_text(verified) +
+         (has_unknown_signer ? " (cacert names the file of who signed it)" : "");
+}
+
 [[noreturn]] void refuse(const TlsApi& api, const std::string& what) {
   throw Error(ErrorCode::InvalidArgument, what + ": " + newest_error(api));
 }
@@ -91,8 +98,10 @@ bool TlsSession::over(int returned, const char* what) {
   if (error == kTlsWantsRead || error == kTlsWantsWrite) return false;
   if (error == kTlsClosedInOrder) return true;
   const long verified = is_ready_ ? kTlsVerified : api_.verify_result(connection_);
-  why_over_ = verified != kTlsVerified ? std::string("its certificate is refused: ") + api_.verify_text(verified)
-                                       : what + (": " + newest_error(api_));
+  why_over_ = verified != kTlsVerified ? why_refused(api_, verified) : what + (": " + newest_error(api_));
+  const bool wants_certificate = why_over_.find("alert bad certificate") != std::string::npos ||
+                                 why_over_.find("alert certificate required") != std::string::npos;
+  if (wants_certificate) why_over_ += " (it wants one of this node: cert and key name the files)";
   api_.clear_errors();
   return true;
 }

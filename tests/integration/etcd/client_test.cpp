@@ -184,9 +184,9 @@ TEST_CASE("etcd client: TLS verifies authority, name and user, and each refusal 
   bad = good;
   bad.tls = std::make_shared<TlsContext>(TlsFiles{etcd.file("stranger.pem"), files.certificate, files.key});
   CHECK(refusal(loop, bad).kind == Kind::Unsent);
-  CHECK_THAT(refusal(loop, bad).why, Contains("certificate"));
+  CHECK_THAT(refusal(loop, bad).why, Contains("(cacert names the file of who signed it)"));
   bad.tls = std::make_shared<TlsContext>(TlsFiles{files.authorities, "", ""});
-  CHECK_THAT(refusal(loop, bad).why, Contains("certificate"));
+  CHECK_THAT(refusal(loop, bad).why, Contains("(it wants one of this node: cert and key name the files)"));
   bad.tls = nullptr;
   CHECK_THAT(refusal(loop, bad).why, Contains("protocol=https"));
 
