@@ -19,12 +19,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// Returns the Python of the environment whose folder of programs this is, also one that cannot be run on this machine;
+// empty: there is none.
 std::string python_of_environment(const fs::path& bin) {
   std::error_code ignored;
   const fs::path root = bin / "..";
   if (!fs::exists(root / "pyvenv.cfg", ignored) && !fs::exists(root / "conda-meta", ignored)) return "";
   const fs::path python = bin / "python";
-  return access(python.c_str(), X_OK) == 0 ? python.string() : "";
+  return fs::exists(fs::symlink_status(python, ignored)) ? python.string() : "";
 }
 
 // Returns the folder that this program is in.

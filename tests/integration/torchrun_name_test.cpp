@@ -125,6 +125,12 @@ TEST_CASE("torchrun's name: in an environment it runs that environment's Python"
   const char* path = getenv("PATH");
   options.environment["PATH"] = (folder / "env/bin") + ":" + (path ? path : "");
   CHECK(run({"/usr/bin/env", "torchrun", "x.py"}, options).out == "mine -u x.py\n");
+  // Another Python would not have its packages.
+  std::filesystem::remove(folder / "env/bin/python");
+  std::filesystem::create_symlink("/nowhere/python3", folder / "env/bin/python");
+  const Result broken = run({folder / "env/bin/torchrun", "x.py"}, options);
+  CHECK(broken.code == 1);
+  CHECK_THAT(broken.err, Catch::Contains(folder / "env/bin/python") && Catch::Contains("a link to nothing"));
   options.environment["PYTHON_EXEC"] = "/bin/echo";
   CHECK(run({folder / "env/bin/torchrun", "x.py"}, options).out == "-u x.py\n");
 }
