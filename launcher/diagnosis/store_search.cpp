@@ -7,8 +7,11 @@
 #include "launcher/process/tcp_sockets.hpp"
 
 namespace ddp::launcher {
+namespace {
 
 using Clock = std::chrono::steady_clock;
+
+}  // namespace
 
 void StoreSearch::start(pid_t rank_0, const std::string& host, std::uint16_t port) {
   rank_0_ = rank_0;

@@ -8,9 +8,9 @@
 
 namespace ddp::rendezvous {
 
-using Kind = Membership::Kind;
-
 namespace {
+
+using Kind = Membership::Kind;
 
 // The preface: name, version, mode, job, key.
 constexpr std::string_view kName =

@@ -36,7 +36,7 @@ ddp_backend_status succeed(const ddp_backend_group_config& config, ddp_backend_g
 // The group that this process leaves when it exits: the others wait for a process that ends in another way, since it
 // may have a successor.
 std::mutex leaving_mutex;
-ddp_backend_group* leaving = nullptr;
+ddp_backend_group* leaving_group = nullptr;
 pid_t leaving_process = 0;
 
 }  // namespace
@@ -47,11 +47,11 @@ void leave_at_exit(ddp_backend_group* group) {
     std::atexit([] {
       const std::lock_guard lock(leaving_mutex);
       // A child that the program has forked has no memory of the group.
-      if (leaving != nullptr && leaving_process == getpid()) collectives::leave(*leaving);
+      if (leaving_group != nullptr && leaving_process == getpid()) collectives::leave(*leaving_group);
     });
   });
   const std::lock_guard lock(leaving_mutex);
-  leaving = group;
+  leaving_group = group;
   leaving_process = getpid();
 }
 
