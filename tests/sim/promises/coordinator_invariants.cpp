@@ -44,7 +44,7 @@ void Invariants::on_heard(const Process& from, LinkId link, const rendezvous::Ag
     perhaps_faulty_.insert(from.config.host);
     const bool is_new_link = found(reported_, from.index) != link;
     const bool was_silent = scene_.now - found(heard_, from.index).value_or(scene_.now) >= scene_.plan.lost_after / 3;
-    if (!gathering_since_)
+    if (!gathering_since_ && is_in_newest_round(from.index))
       lost_noticed_.emplace(from.index, is_new_link || was_silent ? silent_since(from.index) : scene_.now);
   }
   const bool is_crowd = known_.size() > 200;
@@ -397,6 +397,10 @@ void Invariants::check_budget(int round, const Directive& run) {
   lost_noticed_.clear();
 }
 
+bool Invariants::is_in_newest_round(int process) const {
+  return !rounds_.empty() && rounds_.rbegin()->second.contains(process);
+}
+
 // Whether each loss of a round was noticed only after the cause window, counted from the first failure that was
 // reported: then the coordinator cannot know that the loss explains the failure.
 bool Invariants::loss_was_late(int round) const {
@@ -497,8 +501,10 @@ void Invariants::on_said(const std::string& text) {
   perhaps_faulty_.insert(process->config.host);
   lost_at_[process->index] = scene_.now;
   if (is_lost) lost_in_[process->index] = scene_.coordinator->core.round();
-  // A loss that comes after it was decided how the job goes on explains nothing.
-  if (!gathering_since_) lost_noticed_[process->index] = is_lost ? silent_since(process->index) : scene_.now;
+  // The loss of a spare explains nothing, nor does one that comes after it was decided how the job goes on.
+  if (!gathering_since_ && is_in_newest_round(process->index)) {
+    lost_noticed_[process->index] = is_lost ? silent_since(process->index) : scene_.now;
+  }
   known_.erase(process->index);
 }
 

@@ -210,6 +210,7 @@ class Invariants {
   bool has_just_woken(const Process& process) const;
   bool could_kill(const Process& process) const;
   bool acts_against_orders(const Worker& worker) const;
+  bool is_in_newest_round(int process) const;
   bool loss_was_late(int round) const;
   Time silent_since(int process) const;
   bool was_in_trouble(const Process& process) const;
