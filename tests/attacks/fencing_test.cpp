@@ -229,9 +229,7 @@ class AbandonedJob {
  public:
   AbandonedJob() : job_(ddprun({}, {"escape", "ready", "wait"})) {
     job_.wait_for("ready");
-    const std::vector<pid_t> ddpruns = {job_.pid(), keeper_of(job_), agent_of(job_)};
-    signal_all(ddpruns, SIGSTOP);  // so that none of them sees another one die
-    signal_all(ddpruns, SIGKILL);
+    kill_at_once({job_.pid(), keeper_of(job_), agent_of(job_)});
     wait_until([this] { return job_.left_over().size() == 1; });
     // "0::/…/ddprun-…/1.0"
     const std::string groups = read_file("/proc/" + std::to_string(job_.left_over()[0]) + "/cgroup");

@@ -185,6 +185,12 @@ Result run(const std::vector<std::string>& command, const Process::Options& opti
   return Process(command, options).wait();
 }
 
+void kill_at_once(const std::vector<pid_t>& pids) {
+  for (const int number : {SIGSTOP, SIGKILL}) {
+    for (const pid_t pid : pids) kill(pid, number);
+  }
+}
+
 char state_of(pid_t pid) {
   const std::string stat = read_file("/proc/" + std::to_string(pid) + "/stat");
   const auto name_end = stat.rfind(')');

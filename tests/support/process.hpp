@@ -78,6 +78,9 @@ Result run(const std::vector<std::string>& command, const Process::Options& opti
 // there is no such process.
 char state_of(pid_t pid);
 
+// Kills these processes as if at once: none of them acts on the death of another one.
+void kill_at_once(const std::vector<pid_t>& pids);
+
 // Waits until a condition holds; throws if it does not at the deadline.
 void wait_until(const std::function<bool()>& true_at_last);
 

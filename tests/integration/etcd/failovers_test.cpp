@@ -235,7 +235,7 @@ bool hit(Hit what, Job& job, const Hosts& hosts, const EtcdCluster& etcd) {
       job.replace(host);
       break;
     case Hit::All:
-      for (const pid_t pid : hosts.processes(host)) ::kill(pid, SIGKILL);
+      kill_at_once(hosts.processes(host));
       job.replace(host);
       break;
     case Hit::Power:

@@ -166,7 +166,7 @@ TEST_CASE("etcd job: a stop signal lets the node that coordinates leave, and a j
   CHECK(count(job.on(second).err(), "node node" + std::to_string(first) + ", which coordinated, is gone") == 1);
 
   // All of it is killed at once. What is started next with its id is another job.
-  for (const pid_t pid : hosts.processes(second)) ::kill(pid, SIGKILL);
+  kill_at_once(hosts.processes(second));
   job.on(second).wait();
   for (const int host : {0, 1}) job.start(host);
   for (const int host : {0, 1}) job.on(host).wait_for("ready");

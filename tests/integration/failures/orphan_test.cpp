@@ -307,9 +307,7 @@ TEST_CASE("orphans: the control group of a ddprun that was killed completely is 
   first.wait_for("ready");
   const std::string cgroup = cgroup_of(first);
   if (cgroup.empty()) skip("this machine does not let the test have control groups");
-  const pid_t keeper = keeper_of(first), agent = agent_of(first);
-  for (const pid_t pid : {first.pid(), keeper, agent}) ::kill(pid, SIGSTOP);  // so that none sees another's end
-  for (const pid_t pid : {first.pid(), keeper, agent}) ::kill(pid, SIGKILL);
+  kill_at_once({first.pid(), keeper_of(first), agent_of(first)});
   first.wait();
   CHECK(first.all_gone());
   CHECK(run(ddprun({}, {"say=next"})).code == 0);

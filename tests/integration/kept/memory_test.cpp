@@ -245,8 +245,7 @@ TEST_CASE("kept memory: it is the agent's, and freed with the job, also if every
   std::vector<pid_t> victims = {job.pid(), keeper, agent};
   for (const pid_t worker : children_of(agent)) victims.push_back(worker);
   if (all) {
-    for (const pid_t pid : victims) ::kill(pid, SIGSTOP);
-    for (const pid_t pid : victims) ::kill(pid, SIGKILL);
+    kill_at_once(victims);
   } else {
     job.signal(SIGTERM);
   }
