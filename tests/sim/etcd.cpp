@@ -75,6 +75,13 @@ void World::claim(int machine) {
   begin_life(machine, etcd.epoch, now());
 }
 
+// A node that has written the record was part of that job, even if its own agent never heard of it.
+bool World::has_written_record(const Process& process) const {
+  const auto read = decode_record(scene_.etcd.content);
+  const auto* const record = std::get_if<JobRecord>(&read);
+  return record && record->node == coordinators_config(process).node;
+}
+
 // The coordinator of this machine has the job. What it finds is what its claim has read.
 void World::begin_life(int machine, std::int64_t epoch, Time asked) {
   const auto newest = std::find_if(scene_.processes.rbegin(), scene_.processes.rend(), [&](const Process& process) {
@@ -89,7 +96,7 @@ void World::begin_life(int machine, std::int64_t epoch, Time asked) {
   if (!scene_.etcd.content.empty()) coordinator.kept = scene_.etcd.content;
   coordinator.kept_at = scene_.etcd.kept_at;
   coordinator.is_newcomer = is_takeover && !scene_.etcd.content.empty() && invariants_.is_begun() &&
-                            scene_.machine(machine).newest_obeyed.empty();
+                            scene_.machine(machine).newest_obeyed.empty() && !has_written_record(*newest);
   mark(9, coordinator.index, machine);
   note(name_of(coordinator), [&] { return "it has the job, with epoch " + std::to_string(epoch); });
   if (is_takeover) coverage_.reached(Branch::TakenOver);

@@ -166,6 +166,7 @@ class World {
   void keeper_starts(int machine);
   void try_to_claim(int machine);
   void claim(int machine);
+  bool has_written_record(const Process& process) const;
   void begin_life(int machine, std::int64_t epoch, Time asked);
   void tell_of_newest();
   void hears_of_newest(Process& process);
