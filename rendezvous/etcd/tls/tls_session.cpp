@@ -29,6 +29,14 @@ std::string why_refused(const TlsApi& api, long verified) {
          (has_unknown_signer ? " (cacert names the file of who signed it)" : "");
 }
 
+// Returns why the server ended the session, and which options may help.
+std::string why_broken(const TlsApi& api, const char* what) {
+  const std::string error = newest_error(api);
+  const bool wants_certificate = error.find("alert bad certificate") != std::string::npos ||
+                                 error.find("alert certificate required") != std::string::npos;
+  return what + (": " + error) + (wants_certificate ? " (it wants one of this node: cert and key name the files)" : "");
+}
+
 [[noreturn]] void refuse(const TlsApi& api, const std::string& what) {
   throw Error(ErrorCode::InvalidArgument, what + ": " + newest_error(api));
 }
@@ -98,10 +106,7 @@ bool TlsSession::over(int returned, const char* what) {
   if (error == kTlsWantsRead || error == kTlsWantsWrite) return false;
   if (error == kTlsClosedInOrder) return true;
   const long verified = is_ready_ ? kTlsVerified : api_.verify_result(connection_);
-  why_over_ = verified != kTlsVerified ? why_refused(api_, verified) : what + (": " + newest_error(api_));
-  const bool wants_certificate = why_over_.find("alert bad certificate") != std::string::npos ||
-                                 why_over_.find("alert certificate required") != std::string::npos;
-  if (wants_certificate) why_over_ += " (it wants one of this node: cert and key name the files)";
+  why_over_ = verified != kTlsVerified ? why_refused(api_, verified) : why_broken(api_, what);
   api_.clear_errors();
   return true;
 }

@@ -96,13 +96,11 @@ TEST_CASE("ps: a job of which any process was killed is not listed, nor one of w
   CHECK(access(socket.c_str(), F_OK) == 0);
   const std::map<std::string, pid_t> parts = {
       {"guardian", job.pid()}, {"keeper", keeper}, {"agent", agent}, {"worker", worker}};
-  const auto kill_those = [&](int signal) {
-    for (const auto& [name, pid] : parts) {
-      if (which == name || which == "all") kill(pid, signal);
-    }
-  };
-  if (which == "all") kill_those(SIGSTOP);
-  kill_those(SIGKILL);
+  std::vector<pid_t> victims;
+  for (const auto& [name, pid] : parts) {
+    if (which == name || which == "all") victims.push_back(pid);
+  }
+  kill_at_once(victims);
   job.wait();
   CHECK(job.all_gone());
   CHECK_FALSE(listed(job));  // removes the socket if nobody else could

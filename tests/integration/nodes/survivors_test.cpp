@@ -157,7 +157,7 @@ TEST_CASE("survivors: a worker that does not leave its groups in time is killed,
   const Words verbs = {"steps=8"};
   const auto expected = undisturbed(4, verbs);
   const bool is_plain = GENERATE(false, true);
-  // Rank 1 lives until it is told to end, so that somebody is there to be told. Plain workers end when rank 2 fails.
+  // Rank 2 dies. A plain worker may end by that alone. Rank 1 does not, so ddprun has a worker to end.
   const Words more = Words{"stick=1:3:2:0", "die=2:3:2:0"} + (is_plain ? Words{"plain=1"} : Words{});
   CAPTURE(more);
   const Result result = run(Words{DDPRUN_BINARY, "--nproc_per_node=4", "--shutdown-timeout=1"} + kReplace +
