@@ -83,8 +83,8 @@ if(DDPRUN_SANITIZE)
 endif()
 
 # ddprun_target(NAME): sets the project's warnings, and includes written from the repository root ("rendezvous/base/error.hpp").
-# In the preset `quickstart` the files of one folder are compiled as one, which parses what they include once: names in
-# their anonymous namespaces must differ. A file with options of its own stays alone.
+# With CMAKE_UNITY_BUILD the files of one folder are compiled as one, which parses what they include once: names in their
+# anonymous namespaces must differ. A file with options of its own stays alone.
 function(ddprun_target name)
   if(CMAKE_UNITY_BUILD)
     set_target_properties(${name} PROPERTIES UNITY_BUILD_MODE GROUP)
@@ -100,6 +100,8 @@ function(ddprun_target name)
     # Members have default values, so an initialiser may name only some of them. GCC 12 sees uninitialised strings in variants,
     # and overlap in `"text" + string`.
     -Wno-missing-field-initializers
+    # It takes the files that are compiled as one for headers.
+    $<$<AND:$<BOOL:${CMAKE_UNITY_BUILD}>,$<CXX_COMPILER_ID:GNU>>:-Wno-subobject-linkage>
     $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized> $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>
     $<$<BOOL:${DDPRUN_WERROR}>:-Werror>)
 endfunction()
