@@ -19,7 +19,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kUntimedSteps = 3;
+constexpr int kUntimedRounds = 3;
 constexpr int kCalls = 20;  // in a block
 constexpr double kLearningRate = 1e-3;
 
@@ -41,7 +41,7 @@ void require_near(const char* what, double value, double expected) {
 OptimizerCost cost_of(const char* what, int rounds, const DeviceStream& gpu, const std::function<void()>& call) {
   std::vector<double> whole;
   std::vector<double> host;
-  for (int round = -kUntimedSteps; round < rounds; ++round) {
+  for (int round = -kUntimedRounds; round < rounds; ++round) {
     gpu.synchronize();
     const Clock::time_point start = Clock::now();
     for (int i = 0; i < kCalls; ++i) call();

@@ -12,7 +12,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kWarmUps = 3;  // buckets are reordered after the first step
+constexpr int kWarmUpSteps = 3;  // buckets are reordered after the first step
 
 class Step {
  public:
@@ -109,7 +109,7 @@ struct Kind {
 };
 
 void warm_up(const Kind& kind, const SyntheticBackward& backward) {
-  for (int i = 0; i < kWarmUps; ++i) kind.step->run();
+  for (int i = 0; i < kWarmUpSteps; ++i) kind.step->run();
   for (std::size_t i = 0; i < backward.shapes().size(); ++i) {
     const float* gradient = kind.step->gradient(i);
     for (std::size_t k = 0; k < backward.shapes()[i].count; ++k) {
