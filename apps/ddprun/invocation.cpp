@@ -71,7 +71,7 @@ Invocation invocation_of(const launcher::JobHeader& header) {
   }
   invocation.own_folder = header.own_folder;
   invocation.file = header.called_as;
-  if (access(header.python.c_str(), X_OK) == 0) invocation.python = header.python;
+  invocation.python = header.python;
   invocation.place = header.place;
   return invocation;
 }

@@ -123,9 +123,10 @@ std::string find_python(const std::string& for_what, const ProgramPlaces& places
   }
   if (is_executable_file(places.python)) return places.python;
   if (!places.python.empty()) {
-    throw ProgramError(kNotExecutable, "the environment that ddprun was called in has the Python '" + places.python +
-                                           "', which is a link to nothing on this machine or may not be run; make the "
-                                           "environment here again, or set PYTHON_EXEC=/path/to/python");
+    throw ProgramError(kNotExecutable,
+                       "the environment that ddprun was called in has the Python '" + places.python +
+                           "', which is missing on this machine or may not be run; make the environment "
+                           "here, too, or set PYTHON_EXEC=/path/to/python");
   }
   for (const char* variable : {"VIRTUAL_ENV", "CONDA_PREFIX"}) {
     const char* environment = getenv(variable);

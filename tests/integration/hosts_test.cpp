@@ -162,6 +162,20 @@ TEST_CASE("hosts: what ssh says about a host comes with what to do, for all host
   CHECK_THAT(says("sh: 1: exec: ddprun: Permission denied", "126"), Contains("mounted with noexec?)"));
 }
 
+TEST_CASE("hosts: a host without the Python of the head's environment is named, and no other Python runs",
+          "[launcher][integration]") {
+  const HostsJob job;
+  std::filesystem::create_directories(job.home() / "env/bin");
+  std::filesystem::create_symlink(DDPRUN_BINARY, job.home() / "env/bin/ddprun");
+  std::filesystem::create_symlink("/nowhere/python3", job.home() / "env/bin/python");
+  write_file(job.home() / "env/pyvenv.cfg", "");
+  const Words command{job.home() / "env/bin/ddprun", "--hosts=a,b", "--launch-agent=" FAKE_SSH, "-m", "this"};
+  const Result result = run(command, job.options({{"PYTHON_EXEC", ""}}));
+  CHECK(result.code == 126);
+  CHECK(result.out.empty());
+  CHECK_THAT(result.err, Contains("a: ddprun: ") && Contains(job.home() / "env/bin/python"));
+}
+
 TEST_CASE("hosts: a program that a power cut has left half there is sent again", "[launcher][integration]") {
   const HostsJob job;
   const auto cache = std::filesystem::path(job.home().path()) / ".cache/ddprun";
