@@ -84,7 +84,7 @@ endif()
 
 # ddprun_target(NAME): sets the project's warnings, and includes written from the repository root ("rendezvous/base/error.hpp").
 # With CMAKE_UNITY_BUILD the files of one folder are compiled as one, which parses what they include once: names in their
-# anonymous namespaces must differ. A file with options of its own stays alone.
+# anonymous namespaces must differ. A file with options of its own stays alone, as does one that tests replace.
 function(ddprun_target name)
   if(CMAKE_UNITY_BUILD)
     set_target_properties(${name} PROPERTIES UNITY_BUILD_MODE GROUP)
@@ -104,4 +104,12 @@ function(ddprun_target name)
     $<$<AND:$<BOOL:${CMAKE_UNITY_BUILD}>,$<CXX_COMPILER_ID:GNU>>:-Wno-subobject-linkage>
     $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized> $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>
     $<$<BOOL:${DDPRUN_WERROR}>:-Werror>)
+endfunction()
+
+# ddprun_tests_replace(FILE...): tests link other objects in the places of these files' own, so where tests are built each
+# has one to itself.
+function(ddprun_tests_replace)
+  if(DDPRUN_BUILD_TESTS)
+    set_source_files_properties(${ARGN} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+  endif()
 endfunction()

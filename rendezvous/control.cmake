@@ -39,9 +39,8 @@ add_library(ddprun_control STATIC
   net/boot_timer.cpp
   net/message_channel.cpp)
 add_library(ddprun::control ALIAS ddprun_control)
-# scripts/stress/mutants links changed ones in their places.
-set_source_files_properties(coordinator/coordinator_core.cpp coordinator/record_gate.cpp coordinator/recovery.cpp
-  coordinator/roster.cpp coordinator/seat_order.cpp link/messages.cpp PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+ddprun_tests_replace(coordinator/coordinator_core.cpp coordinator/record_gate.cpp coordinator/recovery.cpp
+  coordinator/roster.cpp coordinator/seat_order.cpp link/messages.cpp)  # scripts/stress/mutants
 ddprun_target(ddprun_control)
 target_link_libraries(ddprun_control
   PUBLIC ddprun::store PRIVATE nlohmann_json::nlohmann_json utf8cpp xxhash::header sodium::static ${CMAKE_DL_LIBS})

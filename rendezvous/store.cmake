@@ -37,8 +37,7 @@ add_library(ddprun_store STATIC
   store/store_core.cpp
   store/tcp_store.cpp)
 add_library(ddprun::store ALIAS ddprun_store)
-# flag_protocol_tests has a function of this file itself.
-set_source_files_properties(machine/memory_left.cpp PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+ddprun_tests_replace(machine/memory_left.cpp)  # flag_protocol_tests
 ddprun_target(ddprun_store)
 target_compile_definitions(ddprun_store PUBLIC BOOST_ASIO_SEPARATE_COMPILATION BOOST_ASIO_NO_DEPRECATED)
 target_link_libraries(ddprun_store PUBLIC Boost::headers Threads::Threads ${CMAKE_DL_LIBS})
