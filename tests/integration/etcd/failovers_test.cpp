@@ -134,7 +134,7 @@ class Job {
 
  private:
   // The time of day of one node is an hour ahead. A sanitizer wants to be the first library.
-  Process::Options clock_of(int host) const {
+  Process::Options clock_of([[maybe_unused]] int host) const {
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
     if (host == 1) {
       return {.environment = {{"LD_PRELOAD", FAKE_LIBC}, {"FAKE_LIBC_CLOCK", folder_.write("clock", "3600")}}};
