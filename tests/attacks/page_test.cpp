@@ -86,7 +86,7 @@ TEST_CASE("page: a request of 1 GB is refused, and costs no memory", "[attacks][
   PageJob job;
   still_answers(job);
   const pid_t agent = agent_of(job.process());
-  const long before = resident(agent);
+  [[maybe_unused]] const long before = resident(agent);
   const std::string huge(1 << 20, 'x');
   const auto flood = [&](const std::string& first) {
     RawConnection connection = job.connect();
