@@ -508,6 +508,7 @@ class Agent {
   }
 
   void carry_out(const Leave& action) {
+    coordination_.note_left();
     exit_code_ = action.exit_code;
     farewell_.clear();
     processes_.end();

@@ -121,6 +121,10 @@ void Coordination::note(const rendezvous::AgentState& state, int node_rank) {
   if (std::exchange(told_place_, node_rank) != node_rank) parts_->tell_place(node_rank);
 }
 
+void Coordination::note_left() {
+  if (config_.etcd) parts_->note_left();
+}
+
 void Coordination::ask_again() const {
   if (!config_.etcd) return;
   parts_->ask_for_holder();

@@ -41,6 +41,7 @@ class Coordination {
   bool is_known() const { return !config_.etcd || holder_; }
   // With etcd: what this node's candidate has to know of its agent.
   void note(const rendezvous::AgentState& state, int node_rank);
+  void note_left();
   // With etcd: there is no link, and what this node's candidate and agent said may be lost.
   void ask_again() const;
 

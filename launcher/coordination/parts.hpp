@@ -73,6 +73,7 @@ class Parts {
   void ask_for_holder() const;
   void tell_place(int node_rank) const;
   void note_obeyed(const std::string& epoch) { standing_.obey(epoch); }
+  void note_left() { standing_.leave(); }
 
  private:
   struct Pair {

@@ -11,6 +11,7 @@ struct Standing::Page {
   std::atomic<bool> holds{false};  // the next two belong together
   std::atomic<std::int64_t> lease{0}, epoch{0};
   std::atomic<std::int64_t> obeyed{0};
+  std::atomic<bool> has_left{false};
 };
 
 Standing::Standing() = default;
@@ -38,5 +39,8 @@ std::string Standing::obeyed() const {
   const std::int64_t epoch = page_->obeyed;
   return epoch == 0 ? "" : std::to_string(epoch);
 }
+
+void Standing::leave() { page_->has_left = true; }
+bool Standing::has_left() const { return page_->has_left; }
 
 }  // namespace ddp::launcher

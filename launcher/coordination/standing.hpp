@@ -30,6 +30,9 @@ class Standing {
   // In the agent: the newest epoch that it has obeyed.
   void obey(const std::string& epoch);
   std::string obeyed() const;  // empty: none
+  // In the agent: it leaves the job.
+  void leave();
+  bool has_left() const;
 
  private:
   struct Page;

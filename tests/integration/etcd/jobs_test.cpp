@@ -176,6 +176,25 @@ TEST_CASE("etcd job: a stop signal lets the node that coordinates leave, and a j
   for (const int host : {0, 1}) CHECK(hosts.processes(host).empty());
 }
 
+TEST_CASE("etcd job: a node that ends after all others leaves nothing in etcd", "[etcd][integration]") {
+  const Hosts hosts(3);
+  const EtcdCluster etcd(hosts, 2, {"--members", "1"});
+  NodesJob job(hosts, etcd_job(etcd, "2"), kMeet);
+  for (const int host : {0, 1}) job.start(host);
+  for (const int host : {0, 1}) job.on(host).wait_for("ready");
+  const int first = holder_of(etcd), last = 1 - first;
+  // Its coordinator, which has waited for its turn, gets it before its keeper can end it.
+  const pid_t keeper = keeper_of(job.on(last)), candidate = part_of(job.on(last), "ddp-coordinator");
+  ::kill(keeper, SIGSTOP);
+  for (const pid_t worker : workers_of(job, {0, 1})) ::kill(worker, SIGUSR1);
+  CHECK(job.on(first).wait().code == 0);
+  wait_until([candidate] { return state_of(candidate) == 'Z'; });
+  CHECK_THAT(etcd("ctl get", {"--prefix", "/ddprun/"}), Equals(""));
+  ::kill(keeper, SIGCONT);
+  CHECK(job.on(last).wait().code == 0);
+  for (const int host : {0, 1}) CHECK(hosts.processes(host).empty());
+}
+
 TEST_CASE("etcd job: without room in etcd a job goes on as soon as there is some, and none begins",
           "[etcd][integration]") {
   const EtcdCluster etcd({"--quota", "16000000"});
