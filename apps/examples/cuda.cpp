@@ -22,7 +22,9 @@ struct Driver {
   int (*context_set_current)(void* context);
   int (*stream_create)(void** stream, unsigned flags);
   int (*stream_synchronize)(void* stream);
+  int (*stream_destroy)(void* stream);
   int (*memory_allocate)(std::uint64_t* address, std::size_t size);
+  int (*memory_free)(std::uint64_t address);
   int (*copy_to_device)(std::uint64_t to, const void* from, std::size_t size, void* stream);
   int (*copy_to_host)(void* to, std::uint64_t from, std::size_t size, void* stream);
 
@@ -36,7 +38,9 @@ struct Driver {
     take(context_set_current, "cuCtxSetCurrent");
     take(stream_create, "cuStreamCreate");
     take(stream_synchronize, "cuStreamSynchronize");
+    take(stream_destroy, "cuStreamDestroy_v2");
     take(memory_allocate, "cuMemAlloc_v2");
+    take(memory_free, "cuMemFree_v2");
     take(copy_to_device, "cuMemcpyHtoDAsync_v2");
     take(copy_to_host, "cuMemcpyDtoHAsync_v2");
   }
@@ -83,6 +87,7 @@ void train(const ddp::Session& session, const Driver& cuda, void* stream, int gp
     if (session.rank() == 0 && step % 10 == 0) std::printf("step %2d: loss %.4f\n", step, loss);
   }
   std::printf("rank %d of %d on GPU %d: weight 7 is %.3f\n", session.rank(), session.world_size(), gpu, weights[7]);
+  Driver::check(cuda.memory_free(address));
 }
 
 int main() try {
@@ -99,6 +104,7 @@ int main() try {
   Driver::check(cuda.context_set_current(context));
   Driver::check(cuda.stream_create(&stream, 1));  // non-blocking: independent of the default stream
   train(session, cuda, stream, gpu);
+  Driver::check(cuda.stream_destroy(stream));
 } catch (const std::exception& error) {
   std::fprintf(stderr, "%s\n", error.what());
   return 1;

@@ -8,6 +8,7 @@ using namespace ddp::testing;
 
 TEST_CASE("ddp_bench: libddp and plain Gloo and memory are measured in each collective that they have",
           "[apps][integration]") {
+  skip_with_sanitizer("there is no plain Gloo");
   Process job(ddprun_raw({"--nproc_per_node",
                           "2",
                           DDP_BENCH_BINARY,

@@ -104,6 +104,12 @@ void skip(const std::string& why) {
   _exit(kSkipped);
 }
 
+void skip_with_sanitizer([[maybe_unused]] const std::string& why) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  skip("with a sanitizer " + why);
+#endif
+}
+
 Hosts::Hosts(int count, const Options& options) {
   in_user_namespace_ = geteuid() != 0;
   std::vector<std::vector<int>> networks = options.networks;

@@ -45,6 +45,7 @@ TEST_CASE("stacks: the workers of a job that is named by its pid or the beginnin
 
 TEST_CASE("stacks: where the system lets nobody trace, there are the states of threads, and a line that says so",
           "[apps][integration]") {
+  skip_with_sanitizer("programs trace themselves when they end");
   Process job(Words{WITHOUT_CALL, "ptrace"} + ddprun({"--nproc-per-node=2"}, kWaits));
   job.wait_for("up", 2);
   const Result shown = run(ddprun_raw({"stacks", std::to_string(job.pid())}));

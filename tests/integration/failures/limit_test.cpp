@@ -140,6 +140,7 @@ TEST_CASE("limits: too few processes are reported with the limit, nothing runs a
 
 TEST_CASE("limits: a worker that the kernel kills for its memory fails the job, and nothing is left",
           "[launcher][integration][P17]") {
+  skip_with_sanitizer("ddprun itself needs more memory than the limit");
   const MemoryLimit memory(100);
   Process job(memory.on(
       ddprun({"--nproc_per_node=2", "--shutdown-timeout=1"}, {"escape", "child", "meet", "1:eat=1000", "wait"})));
@@ -151,6 +152,7 @@ TEST_CASE("limits: a worker that the kernel kills for its memory fails the job, 
 
 TEST_CASE("limits: nothing is left of an agent or a keeper that the kernel kills for its memory",
           "[launcher][integration][A7]") {
+  skip_with_sanitizer("ddprun itself needs more memory than the limit");
   for (const bool keeper : {false, true}) {
     const MemoryLimit memory(100);
     Process job(memory.on(ddprun({"--nproc_per_node=2"}, {"escape", "child", "forget", "ready", "stop", "eat=1000"})));
@@ -193,6 +195,7 @@ TEST_CASE("limits: where a seccomp filter refuses getrandom, that is said", "[la
 }
 
 TEST_CASE("limits: without /proc, what is missing and why it is needed is said", "[launcher][integration]") {
+  skip_with_sanitizer("programs need /proc");
   const Result result = run(with_file_system("/proc", "size=4k", ddprun({}, {"exit=0"})));
   CHECK(result.code == 1);
   CHECK(result.err ==

@@ -30,7 +30,8 @@ int milliseconds_in(const std::string& output) { return std::stoi(output.substr(
 TEST_CASE("device: every operation gives the right result for every type", "[runtime][integration]") {
   const int size = GENERATE(1, 2, 3, 4);
   const char* lag = GENERATE("0", "2");
-  run(size, "device collectives", fakes({{"FAKE_NCCL_LAG", lag}}));
+  // LeakSanitizer of GCC 12 crashes when it reads the threads' storage of three ranks.
+  run(size, "device collectives", fakes({{"FAKE_NCCL_LAG", lag}, {"LSAN_OPTIONS", "use_tls=0"}}));
 }
 
 TEST_CASE("device: messages go from rank to rank", "[runtime][integration]") {
