@@ -6,6 +6,7 @@
 #   gpt_test.sh compile NVCC REPOSITORY LIBRARY_FOLDER PROGRAM [LAUNCHER...]
 #   gpt_test.sh gpu DDPRUN TRAIN PROGRAM    the same as "cpu", on the GPUs that there are; two ranks may share one
 set -u
+export LSAN_OPTIONS=detect_leaks=0  # gpt keeps its memory until it ends
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
