@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "launcher/coordination/candidate.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
 #include <utility>
 #include <variant>
 
+#include "launcher/guardian/siblings.hpp"
 #include "rendezvous/base/random_id.hpp"
 #include "rendezvous/etcd/tls/tls_session.hpp"
 
@@ -54,6 +57,10 @@ std::unique_ptr<rendezvous::EtcdJournal> Candidate::make_journal(asio::io_contex
   };
   watchers.on_sure = [this] { callbacks_.warning("etcd has confirmed the coordinator, which goes on"); };
   watchers.on_trouble = callbacks_.trouble;
+  // Its keeper may be late to end it. If it held the job then, the next one with its id would have to wait.
+  watchers.on_ask = [this] {
+    if (standing_.has_left() && !standing_.held()) _exit(Siblings::kDone);
+  };
   auto journal = std::make_unique<rendezvous::EtcdJournal>(io, etcd_settings(*config_.etcd), std::move(lease),
                                                            std::move(watchers));
   io_ = &io;

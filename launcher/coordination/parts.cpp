@@ -351,7 +351,6 @@ void Parts::use_etcd(Candidate& candidate, rendezvous::Coordinator::Options& opt
   options.job = rendezvous::job_tag(config_.job.id);
   options.journal = [&candidate](asio::io_context& io) { return candidate.make_journal(io, Candidate::Wants::ToHold); };
   options.own_epoch = [this] { return standing_.obeyed(); };
-  options.own_has_left = [this] { return standing_.has_left(); };
   options.on_claimed = [&candidate] { candidate.claimed(); };
   options.on_done = [] { _exit(Siblings::kDone); };  // clear() gives up what may still be held
   options.on_lost = [this, &candidate](const std::string& why) {

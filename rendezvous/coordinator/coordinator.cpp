@@ -87,10 +87,6 @@ void Coordinator::begin() {
 }
 
 void Coordinator::on_claimed(const JournalClaim& claim) {
-  if (claim.content.empty() && options_.own_has_left && options_.own_has_left()) {
-    if (options_.on_claimed) options_.on_claimed();
-    return carry_out(JobDone{.may_be_forgotten = true});
-  }
   config_.epoch = claim.epoch;
   config_.epoch_is_number = claim.epoch_is_number;
   if (options_.own_epoch) config_.own_epoch = options_.own_epoch();

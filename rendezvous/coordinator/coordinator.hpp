@@ -48,8 +48,6 @@ class Coordinator {
     std::function<std::unique_ptr<Journal>(asio::io_context&)> journal = {};
     // Returns CoordinatorConfig::own_epoch, once the journal is claimed. Only for a journal that outlives the node.
     std::function<std::string()> own_epoch = {};
-    // Returns whether the own agent has left. Without a record the job has ended then, and nothing is to be done here.
-    std::function<bool()> own_has_left = {};
     // Nothing is left to be done here: the job is over, and the journal is left as it is to be; or this node has left
     // the job, and another one is to coordinate. It comes a moment after the own agent has left, some seconds at most.
     // Only for a journal that outlives the node.

@@ -62,6 +62,7 @@ class EtcdJournal::Driver : public std::enable_shared_from_this<EtcdJournal::Dri
   }
 
   void carry_out(const AskEtcd& action) {
+    if (watchers_.on_ask && lease_ == 0) watchers_.on_ask();
     EtcdClient& client = action.lane == LeaseLane::Leases ? leases_ : keys_;
     client.ask(action.request, [weak = weak_from_this(), ask = action.ask](EtcdOutcome outcome) {
       const auto self = weak.lock();

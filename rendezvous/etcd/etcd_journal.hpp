@@ -20,6 +20,7 @@ class EtcdJournal : public Journal {
  public:
   // Besides those of every journal. Each may be empty.
   struct Watchers {
+    std::function<void()> on_ask = {};  // comes before each request, until the job is held; may end the process
     std::function<void(std::int64_t epoch, const std::string& note)> on_other;  // another process holds the job
     std::function<void(const std::string& why)> on_doubt;                       // from now on may_tell() is false
     std::function<void()> on_sure = {};                                         // it is true again

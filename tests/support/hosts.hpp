@@ -24,7 +24,7 @@ namespace ddp::testing {
 
 // Ends this process, which under CTest is one test case, as skipped, and prints the reason.
 [[noreturn]] void skip(const std::string& why);
-// The same if this build is instrumented: what is tested cannot be with a sanitizer in the programs.
+// Does so in a build whose programs a sanitizer watches, where the test cannot pass.
 void skip_with_sanitizer(const std::string& why);
 
 class Hosts {
