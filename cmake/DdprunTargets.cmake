@@ -83,10 +83,11 @@ if(DDPRUN_SANITIZE)
 endif()
 
 # ddprun_target(NAME): sets the project's warnings, and includes written from the repository root ("rendezvous/base/error.hpp").
-# With CMAKE_UNITY_BUILD the files of one folder are compiled as one, which parses what they include once: names in their
+# In a unity build (CMAKE_UNITY_BUILD) the files of one folder are compiled as one, which parses what they include once: names in their
 # anonymous namespaces must differ. A file with options of its own stays alone, as does one that tests replace.
 function(ddprun_target name)
-  if(CMAKE_UNITY_BUILD)
+  get_target_property(is_unity ${name} UNITY_BUILD)
+  if(is_unity)
     set_target_properties(${name} PROPERTIES UNITY_BUILD_MODE GROUP)
     get_target_property(sources ${name} SOURCES)
     foreach(source IN LISTS sources)
@@ -101,15 +102,20 @@ function(ddprun_target name)
     # and overlap in `"text" + string`.
     -Wno-missing-field-initializers
     # It takes the files that are compiled as one for headers.
-    $<$<AND:$<BOOL:${CMAKE_UNITY_BUILD}>,$<CXX_COMPILER_ID:GNU>>:-Wno-subobject-linkage>
+    $<$<AND:$<BOOL:${is_unity}>,$<CXX_COMPILER_ID:GNU>>:-Wno-subobject-linkage>
     $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized> $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>
     $<$<BOOL:${DDPRUN_WERROR}>:-Werror>)
 endfunction()
 
 # ddprun_tests_replace(FILE...): tests link other objects in the places of these files' own, so where tests are built each
-# has one to itself.
+# has one to itself. The global property DDPRUN_FOLDERS_IN_PARTS lists their folders.
 function(ddprun_tests_replace)
-  if(DDPRUN_BUILD_TESTS)
-    set_source_files_properties(${ARGN} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+  if(NOT DDPRUN_BUILD_TESTS)
+    return()
   endif()
+  set_source_files_properties(${ARGN} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+  foreach(file IN LISTS ARGN)
+    get_filename_component(folder "${file}" DIRECTORY)
+    set_property(GLOBAL APPEND PROPERTY DDPRUN_FOLDERS_IN_PARTS "${CMAKE_CURRENT_SOURCE_DIR}/${folder}")
+  endforeach()
 endfunction()
