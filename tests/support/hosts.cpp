@@ -22,6 +22,8 @@
 #include <thread>
 #include <utility>
 
+#include "tests/support/sanitizer.hpp"
+
 namespace ddp::testing {
 
 namespace {
@@ -104,10 +106,8 @@ void skip(const std::string& why) {
   _exit(kSkipped);
 }
 
-void skip_with_sanitizer([[maybe_unused]] const std::string& why) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  skip("with a sanitizer " + why);
-#endif
+void skip_with_sanitizer(const std::string& why) {
+  if (kIsSanitized) skip("with a sanitizer " + why);
 }
 
 Hosts::Hosts(int count, const Options& options) {

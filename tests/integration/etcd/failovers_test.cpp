@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/integration/etcd/clock.hpp"
 #include "tests/integration/etcd/cluster.hpp"
 #include "tests/integration/nodes/nodes.hpp"
 
@@ -89,8 +90,8 @@ class Job {
                            "--rdzv-endpoint=" + etcd_.endpoints(),
                            "--rdzv-id=failovers",
                            "--rdzv-conf=keep_alive_interval=3,keep_alive_max_attempt=3"};
-    nodes_[static_cast<std::size_t>(host)] =
-        std::make_unique<Process>(hosts_.on(host, options + workers(folder_ / "")), clock_of(host));
+    nodes_[static_cast<std::size_t>(host)] = std::make_unique<Process>(
+        hosts_.on(host, options + workers(folder_ / "")), host == 1 ? an_hour_ahead(folder_) : Process::Options());
   }
   Process& on(int host) { return *nodes_.at(static_cast<std::size_t>(host)); }
   Line newest() { return ledger_.read(); }
@@ -133,16 +134,6 @@ class Job {
   void has_restarted(int times) { on(holder_but(-1)).wait_for("restart " + std::to_string(times) + ": 3 workers"); }
 
  private:
-  // The time of day of one node is an hour ahead. A sanitizer wants to be the first library.
-  Process::Options clock_of([[maybe_unused]] int host) const {
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-    if (host == 1) {
-      return {.environment = {{"LD_PRELOAD", FAKE_LIBC}, {"FAKE_LIBC_CLOCK", folder_.write("clock", "3600")}}};
-    }
-#endif
-    return {};
-  }
-
   const Hosts& hosts_;
   const EtcdCluster& etcd_;
   TemporaryFolder folder_;

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/integration/etcd/clock.hpp"
 #include "tests/integration/etcd/cluster.hpp"
 #include "tests/integration/nodes/nodes.hpp"
 #include "tests/support/ports.hpp"
@@ -44,14 +45,6 @@ std::vector<pid_t> workers_of(NodesJob& job, const std::vector<int>& hosts) {
 
 int milliseconds_since(Clock::time_point begin) {
   return static_cast<int>(std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - begin).count());
-}
-
-// Gives a ddprun and all below it a time of day that is an hour ahead. A sanitizer wants to be the first library.
-Process::Options an_hour_ahead(const TemporaryFolder& folder) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  return {};
-#endif
-  return {.environment = {{"LD_PRELOAD", FAKE_LIBC}, {"FAKE_LIBC_CLOCK", folder.write("clock", "3600")}}};
 }
 
 std::vector<int> without(std::vector<int> hosts, int host) {

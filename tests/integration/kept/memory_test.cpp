@@ -230,8 +230,9 @@ TEST_CASE("kept memory: a job that dies again and again ends with the same bits,
   const std::vector<long> pages = numbers_after("files and ", result.out);
   REQUIRE(files.size() > 8);
   REQUIRE(pages.size() == files.size());
-  CHECK(largest(files.end() - 4) <= largest(files.begin() + 4) + 4);    // a visitor or two, while it is counted
-#ifndef __SANITIZE_ADDRESS__                                            // it keeps freed memory for a while
+  CHECK(largest(files.end() - 4) <= largest(files.begin() + 4) + 4);  // a visitor or two, while it is counted
+  // AddressSanitizer keeps freed memory for a while.
+#ifndef __SANITIZE_ADDRESS__
   CHECK(largest(pages.end() - 4) <= largest(pages.begin() + 4) + 256);  // 1 MiB
 #endif
 }

@@ -9,6 +9,7 @@
 
 #include "tests/runtime/device/gpu_parameters.hpp"
 #include "tests/runtime/job/scenario.hpp"
+#include "tests/support/sanitizer.hpp"
 
 namespace ddp::test {
 namespace {
@@ -99,11 +100,7 @@ void compare(Setting& s, Trainer<Optimizer>& plain, Trainer<Optimizer>& replayed
 }
 
 void replays() {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)  // each takes ten times as long
-  constexpr std::uint64_t kSteps = 201;
-#else
-  constexpr std::uint64_t kSteps = 1001;
-#endif
+  constexpr std::uint64_t kSteps = testing::kIsSanitized ? 201 : 1001;  // each takes ten times as long with one
   Setting s;
   Trainer<AdamW> plain(s), replayed(s);
   compare(s, plain, replayed, kSteps);
