@@ -10,6 +10,7 @@
 #include <cstring>
 #include <system_error>
 
+#include "rendezvous/base/check.hpp"
 #include "rendezvous/base/descriptor.hpp"
 #include "rendezvous/base/error.hpp"
 #include "rendezvous/base/thread.hpp"
@@ -106,7 +107,14 @@ NameLookup::NameLookup(asio::io_context& io, const std::vector<std::string>& hos
 NameLookup::~NameLookup() { finished_.release(); }
 
 bool NameLookup::is_finished() const { return shared_->finished.load(std::memory_order_acquire); }
-const std::vector<FoundAddress>& NameLookup::addresses() const { return shared_->addresses; }
-const std::string& NameLookup::error() const { return shared_->error; }
+// The acquire in is_finished() makes visible what the thread wrote; to C++, an event orders nothing.
+const std::vector<FoundAddress>& NameLookup::addresses() const {
+  DDP_CHECK(is_finished());
+  return shared_->addresses;
+}
+const std::string& NameLookup::error() const {
+  DDP_CHECK(is_finished());
+  return shared_->error;
+}
 
 }  // namespace ddp::rendezvous
