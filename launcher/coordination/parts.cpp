@@ -239,17 +239,23 @@ rendezvous::Listeners Parts::listeners() const {
   return listeners;
 }
 
-// Where there is no folder for a file, the first coordinator goes on with what it has in its memory.
+// Where there is no folder for a file, the first coordinator goes on with what it has in its memory. A later one needs
+// what those before have written: without it, it would know nothing of the job and refuse every agent.
 std::unique_ptr<rendezvous::Journal> Parts::make_journal(asio::io_context& io, const std::string& epoch,
-                                                         bool is_first) const {
+                                                         bool must_exist) const {
+  const std::string path = journal_path(id_);
   try {
     make_agent_socket_folder();
   } catch (const rendezvous::Error& error) {
-    if (!is_first) throw;
+    if (must_exist) throw;
     tell(kWarning + std::string("the coordinator keeps no journal, so the job ends if it is killed: ") + error.what());
     return std::make_unique<rendezvous::MemoryJournal>(io, epoch);
   }
-  return std::make_unique<rendezvous::FileJournal>(io, journal_path(id_), epoch);
+  if (must_exist && access(path.c_str(), F_OK) != 0) {
+    throw rendezvous::Error(rendezvous::ErrorCode::System,
+                            "the coordinator's journal " + path + " is gone (does something clear this folder?)");
+  }
+  return std::make_unique<rendezvous::FileJournal>(io, path, epoch);
 }
 
 int Parts::run_store(const Siblings::Life& life) {
@@ -302,7 +308,7 @@ int Parts::run_coordinator(const Siblings::Life& life) {
   if (gives_up) {
     options.begins_with = given_up(plan.epoch, life.gives_up_since);
   } else {
-    options.journal = [&](asio::io_context& io) { return make_journal(io, plan.epoch, life.number == 1); };
+    options.journal = [&](asio::io_context& io) { return make_journal(io, plan.epoch, life.was_up); };
   }
   options.on_claimed = [this] { siblings_.say_up(); };
   options.on_lost = [this](const std::string& why) {

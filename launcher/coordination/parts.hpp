@@ -89,7 +89,7 @@ class Parts {
   void hand_over();
   void revoke(const Standing::Inheritance& held) const;
   std::unique_ptr<rendezvous::Journal> make_journal(rendezvous::asio::io_context& io, const std::string& epoch,
-                                                    bool is_first) const;
+                                                    bool must_exist) const;
   rendezvous::Listeners listeners() const;
   void tell(const std::string& line) const;
 

@@ -112,6 +112,7 @@ bool Siblings::reap(pid_t pid, int status) {
     const int code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
     if (has_given_up_ || code == kDone) return true;
     ++process.life.number;
+    process.life.was_up = process.life.was_up || slot.is_up;
     process.life.why_before = std::string(process.kind.name) + " (pid " + std::to_string(pid) + ") " + how;
     if (code == kAgain || (slot.is_up && WIFSIGNALED(status))) {
       process.failed = 0;

@@ -32,6 +32,7 @@ class Siblings {
 
   struct Life {
     int number = 1;              // 1 for the first process of this kind
+    bool was_up = false;         // one before has said that it is up
     std::string why_before;      // "was killed by SIGKILL": how the one before ended
     std::string gives_up_since;  // why nothing goes on; empty: it does
   };

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "apps/ddprun/commands/agents.hpp"
 
-#include <dirent.h>
 #include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "apps/ddprun/commands/head_note.hpp"
@@ -22,15 +23,14 @@ namespace {
 constexpr char kAskState[] = R"({"version":1,"ask":"state"})";
 static_assert(rendezvous::kAgentSocketVersion == 1);
 
-// Returns the sockets in the folder, in a fixed order; none if there is no folder.
+// Returns the sockets in the folder, in a fixed order; none if there is no folder. Coordinators have their journals
+// there, too.
 std::vector<std::string> sockets_in(const std::string& folder) {
   std::vector<std::string> paths;
-  DIR* const open = opendir(folder.c_str());
-  if (open == nullptr) return paths;
-  while (const dirent* entry = readdir(open)) {
-    if (entry->d_name[0] != '.') paths.push_back(folder + "/" + entry->d_name);
+  std::error_code error, gone;
+  for (std::filesystem::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
+    if (std::filesystem::is_socket(entry->symlink_status(gone))) paths.push_back(entry->path().string());
   }
-  closedir(open);
   std::sort(paths.begin(), paths.end());
   return paths;
 }

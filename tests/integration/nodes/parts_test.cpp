@@ -94,20 +94,40 @@ TEST_CASE("parts: a coordinator that is killed ten times in a row touches no wor
   CHECK(hosts.all_gone());
 }
 
-TEST_CASE("parts: a coordinator that cannot be started again is given up, with its reason on every node",
+TEST_CASE("parts: a coordinator that is killed is started again also after somebody has looked at the job",
           "[launcher][integration]") {
   const Hosts hosts(2);
   NodesJob job(hosts, static_job(2), kUntilTold);
   start_all(job, 2);
   const std::string journal = journal_of(part_of(job.on(0), "ddp-coordinator"));
-  write_file(journal, "not a journal");
+  CHECK(run(ddprun_raw({"ps"})).code == 0);
+  CHECK(std::filesystem::exists(journal));
+  kill_part(job.on(0), "ddp-coordinator");
+  for (const int host : {0, 1}) job.on(host).wait_for("the link to the coordinator is back");
+  succeed(job, {0, 1});
+  CHECK(hosts.all_gone());
+}
+
+TEST_CASE("parts: a coordinator that cannot be started again is given up, with its reason on every node",
+          "[launcher][integration]") {
+  const bool is_gone = GENERATE(false, true);
+  CAPTURE(is_gone);
+  const Hosts hosts(2);
+  NodesJob job(hosts, static_job(2), kUntilTold);
+  start_all(job, 2);
+  const std::string journal = journal_of(part_of(job.on(0), "ddp-coordinator"));
+  if (is_gone) {
+    std::filesystem::remove(journal);
+  } else {
+    write_file(journal, "not a journal");
+  }
   ::kill(part_of(job.on(0), "ddp-coordinator"), SIGKILL);
   for (const int host : {0, 1}) {
     const Result result = job.on(host).wait();
     CAPTURE(host, result.err);
     CHECK(result.code == 75);
-    CHECK(count(result.err,
-                "stopped: ddp-coordinator could not be started in 5 tries: the coordinator's journal " + journal) == 1);
+    CHECK(count(result.err, "stopped: ddp-coordinator could not be started in 5 tries: the coordinator's journal " +
+                                journal + (is_gone ? " is gone" : ": ")) == 1);
   }
   CHECK_FALSE(std::filesystem::exists(journal));
   CHECK(hosts.all_gone());
