@@ -487,9 +487,6 @@ class Agent {
   }
 
   void carry_out(const SendReport& action) {
-    for (const rendezvous::WorkerFailure& failure : action.state.failures) {
-      if (!failure.flight_recorder.empty()) out_.attempts.keep();  // the job's report names it
-    }
     local_.show(action.state);
     link_->send(action.state);
     farewell_.prepare(coordinator_address_, link_->coordinator_port(), action.state);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "launcher/agent/job_end.hpp"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -43,10 +44,14 @@ void log_failure(const LaunchConfig& config, const WorkerFailure& cause, const s
   log.error("job_failed", report, cause.rank, details);
 }
 
-void log_end(const LaunchConfig& config, const Leave& end, const std::vector<WorkerStacks>& stacks, Log& log) {
+void log_end(const LaunchConfig& config, const Leave& end, const std::vector<WorkerStacks>& stacks, NodeOutput& out) {
   const Directive& why = end.directive;
+  Log& log = out.log;
   if (why.cause) {
     log_failure(config, *why.cause, why.failures, stacks, log);
+    // The report names flight recorders.
+    const auto is_here = [&](const WorkerFailure& failure) { return out.attempts.has(failure.flight_recorder); };
+    if (is_here(*why.cause) || std::any_of(why.failures.begin(), why.failures.end(), is_here)) out.attempts.keep();
   } else if (end.exit_code != 0 && !config.is_told_elsewhere) {
     log.error("job_stopped", config.program.name + " stopped: " + why.reason);
   } else {
@@ -137,7 +142,7 @@ void write_issue_report(const LaunchConfig& config, const Leave& end, const std:
 
 void report_job_end(const LaunchConfig& config, const Leave& end, const LastRound& last_round,
                     const std::vector<WorkerStacks>& stacks, IssueReport::Node node, NodeOutput& out) {
-  log_end(config, end, stacks, out.log);
+  log_end(config, end, stacks, out);
   write_parents_file(config, end, out.log);
   const bool is_torchrun = config.compatibility == CompatibilityMode::Torchrun;
   if (is_torchrun && !config.is_told_elsewhere) write_as_torchrun(config, end, last_round.error_files, out);

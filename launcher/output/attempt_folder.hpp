@@ -51,6 +51,8 @@ class AttemptFolder {
   // if it can be, or if there is no folder.
   std::string write_error() const;
 
+  // Returns whether this path lies in the folder.
+  bool has(const std::string& path) const { return !root_.empty() && path.starts_with(root_ + "/"); }
   // Keeps the folder at the end, because a message names a file in it.
   void keep() { removed_at_end_ = false; }
 
