@@ -1,22 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // One job that is hit again and again: it counts on as if nothing had happened. scripts/stress/failovers runs more.
-#include <algorithm>
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
-#include <filesystem>
-#include <fstream>
-#include <map>
-#include <random>
-#include <set>
-#include <sstream>
 #include <string>
 #include <vector>
 
 #include "tests/integration/etcd/clock.hpp"
 #include "tests/integration/etcd/cluster.hpp"
 #include "tests/integration/nodes/nodes.hpp"
+#include "tests/integration/nodes/steady_job.hpp"
 
 using namespace ddp::testing;
 
@@ -25,50 +19,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr int kNodes = 3, kEtcdHost = 3;
-
-struct Line {
-  std::int64_t step = 0, value = 0;
-  pid_t pid = 0;
-};
-
-// What the job has counted, and whether it is right.
-class Ledger {
- public:
-  explicit Ledger(std::string path) : path_(std::move(path)) {}
-
-  // Takes what is new, and returns the newest line. Throws if a value is wrong, a step is left out, or a worker writes
-  // after its successor.
-  Line read() {
-    std::ifstream file(path_);
-    file.seekg(read_);
-    for (std::string text; std::getline(file, text) && !file.eof(); read_ = file.tellg()) {
-      Line line;
-      std::istringstream(text) >> line.step >> line.value >> line.pid;
-      check(line);
-      newest_ = line;
-    }
-    return newest_;
-  }
-
- private:
-  void check(const Line& line) {
-    if (line.pid != newest_.pid && !writers_.insert(line.pid).second) fail(line, "its writer was replaced before");
-    const auto steps = static_cast<std::int64_t>(values_.size()) - 1;
-    if (line.step > steps + 1 || line.step < steps) fail(line, "it does not follow");
-    if (line.step == steps + 1) values_.push_back((values_.back() * 3 + 6 * line.step) % 1000003);
-    if (line.value != values_[static_cast<std::size_t>(line.step)]) fail(line, "its value is wrong");
-  }
-  [[noreturn]] void fail(const Line& line, const std::string& why) const {
-    throw std::runtime_error("step " + std::to_string(line.step) + " of process " + std::to_string(line.pid) + ": " +
-                             why + "; the newest was " + std::to_string(newest_.step));
-  }
-
-  const std::string path_;
-  std::streamoff read_ = 0;
-  std::vector<std::int64_t> values_ = {1};  // after each step; ranks 0, 1 and 2 add 1, 2 and 3 times its number
-  std::set<pid_t> writers_;
-  Line newest_;
-};
 
 Words workers(const std::string& folder) {
   const char* const python = std::getenv("DDPRUN_FAILOVERS_PYTHON");
@@ -94,7 +44,7 @@ class Job {
         hosts_.on(host, options + workers(folder_ / "")), host == 1 ? an_hour_ahead(folder_) : Process::Options());
   }
   Process& on(int host) { return *nodes_.at(static_cast<std::size_t>(host)); }
-  Line newest() { return ledger_.read(); }
+  Ledger& ledger() { return ledger_; }
 
   int holder() const {
     const std::string note = etcd_("ctl get", {"--print-value-only", "/ddprun/failovers/holder"});
@@ -110,12 +60,6 @@ class Job {
     });
     return found;
   }
-  void goes_on(const Line& since) {
-    wait_until([&] { return newest().step > since.step + 3; });
-  }
-  void goes_on_anew(const Line& since) {
-    wait_until([&] { return newest().pid != since.pid && newest().step > since.step + 3; });
-  }
   // Waits until nothing of the node is left, and puts another one in its place.
   void replace(int host) {
     wait_until([&] { return hosts_.processes(host).empty(); });
@@ -128,7 +72,7 @@ class Job {
       CAPTURE(result.err);
       CHECK(result.code == 0);
     }
-    newest();
+    ledger_.newest();
   }
   // Waits until rank 0, which is on the node that coordinates, says how often workers were restarted.
   void has_restarted(int times) { on(holder_but(-1)).wait_for("restart " + std::to_string(times) + ": 3 workers"); }
@@ -140,24 +84,6 @@ class Job {
   Ledger ledger_;
   std::vector<std::unique_ptr<Process>> nodes_;
 };
-
-// Returns the sum over all of ddprun's own processes on the hosts: descriptors, and resident pages.
-std::pair<int, long> held(const Hosts& hosts) {
-  int descriptors = 0;
-  long pages = 0;
-  for (int host = 0; host < kNodes; ++host) {
-    for (const pid_t pid : hosts.processes(host)) {
-      const std::string proc = "/proc/" + std::to_string(pid), name = read_file(proc + "/comm");
-      if (name != "ddprun\n" && name != "jobkeeper\n" && name.rfind("ddp-", 0) != 0) continue;
-      std::error_code gone;
-      for (const auto& fd : std::filesystem::directory_iterator(proc + "/fd", gone)) descriptors += !fd.path().empty();
-      long size = 0, resident = 0;
-      std::istringstream(read_file(proc + "/statm")) >> size >> resident;
-      pages += resident;
-    }
-  }
-  return {descriptors, pages};
-}
 
 enum class Hit { Coordinator, CoordinatorAndEtcdLeader, Sleep, Keeper, All, Power, Cable, EtcdFull };
 constexpr std::size_t kKinds = 8;
@@ -189,12 +115,12 @@ const char* name_of(Hit hit) {
 // Returns whether workers had to begin again.
 bool hit(Hit what, Job& job, const Hosts& hosts, const EtcdCluster& etcd) {
   const int host = job.holder_but(-1);
-  const Line before = job.newest();
+  const Ledger::Line before = job.ledger().newest();
   switch (what) {
     case Hit::Coordinator:
       ::kill(part_of(job.on(host), "ddp-coordinator"), SIGKILL);
-      job.goes_on(before);
-      CHECK(job.newest().pid == before.pid);
+      job.ledger().goes_on(before);
+      CHECK(job.ledger().newest().pid == before.pid);
       return false;
     case Hit::CoordinatorAndEtcdLeader: {
       const std::string leader = std::to_string(etcd.leader());
@@ -202,8 +128,8 @@ bool hit(Hit what, Job& job, const Hosts& hosts, const EtcdCluster& etcd) {
       ::kill(part_of(job.on(host), "ddp-coordinator"), SIGKILL);
       wait_until([&] { return job.holder() >= 0; });
       etcd("start " + leader);
-      job.goes_on(before);
-      CHECK(job.newest().pid == before.pid);
+      job.ledger().goes_on(before);
+      CHECK(job.ledger().newest().pid == before.pid);
       return false;
     }
     case Hit::EtcdFull:
@@ -211,8 +137,8 @@ bool hit(Hit what, Job& job, const Hosts& hosts, const EtcdCluster& etcd) {
       etcd("make_room");  // which takes long, and workers wait 6 s for a coordinator
       ::kill(part_of(job.on(host), "ddp-coordinator"), SIGKILL);
       etcd("ctl alarm", {"disarm"});
-      job.goes_on(before);
-      CHECK(job.newest().pid == before.pid);
+      job.ledger().goes_on(before);
+      CHECK(job.ledger().newest().pid == before.pid);
       return false;
     case Hit::Sleep: {
       const pid_t coordinator = part_of(job.on(host), "ddp-coordinator");
@@ -243,13 +169,8 @@ bool hit(Hit what, Job& job, const Hosts& hosts, const EtcdCluster& etcd) {
       job.replace(host);
       break;
   }
-  job.goes_on_anew(before);
+  job.ledger().goes_on_anew(before);
   return true;
-}
-
-int number(const char* name, int otherwise) {
-  const char* const text = std::getenv(name);
-  return text ? std::stoi(text) : otherwise;
 }
 
 }  // namespace
@@ -260,9 +181,9 @@ TEST_CASE("etcd job: whatever coordinates is hit again and again, and the job co
   const Hosts hosts(kNodes + 1);
   const EtcdCluster etcd(hosts, kEtcdHost, {"--members", "3", "--quota", "24000000"});
   Job job(hosts, etcd);
-  job.goes_on({});
+  job.ledger().goes_on({});
   int restarts = 0;
-  std::pair<int, long> early = {0, 0}, now = {0, 0};
+  Held early, now;
   for (int i = 0; i < hits; ++i) {
     const Hit what = kHits[static_cast<std::size_t>(first + i) % kKinds];
     const auto begin = Clock::now();
@@ -270,15 +191,16 @@ TEST_CASE("etcd job: whatever coordinates is hit again and again, and the job co
     restarts += hit(what, job, hosts, etcd);
     const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - begin).count();
     if (restarts > 0) job.has_restarted(restarts);
-    now = held(hosts);
+    now = held(hosts, {0, 1, 2});
     if (i + 1 == static_cast<int>(kKinds)) early = now;
     printf("fail-over %d: %s: %lld ms; step %lld, %d restarts, %d descriptors, %ld pages\n", i + 1, name_of(what),
-           static_cast<long long>(ms), static_cast<long long>(job.newest().step), restarts, now.first, now.second);
+           static_cast<long long>(ms), static_cast<long long>(job.ledger().newest().step), restarts, now.descriptors,
+           now.pages);
     fflush(stdout);
   }
   if (hits % static_cast<int>(kKinds) == 0) {  // each process is as old as it was then
-    CHECK(now.first <= early.first + kSlackDescriptors);
-    CHECK(now.second <= early.second * 5 / 4);
+    CHECK(now.descriptors <= early.descriptors + kSlackDescriptors);
+    CHECK(now.pages <= early.pages * 5 / 4);
   }
   job.end();
   CHECK(etcd("ctl get", {"--prefix", "/ddprun/"}).empty());

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// One job for a long time, in which something is hit every second or so, at random. DDPRUN_SOAK_SECONDS says for how
+// long, DDPRUN_SOAK_SEED repeats the draws; scripts/stress/soak runs it for an hour.
+#include <catch2/catch.hpp>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <filesystem>
+#include <iterator>
+#include <memory>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/integration/nodes/nodes.hpp"
+#include "tests/integration/nodes/steady_job.hpp"
+
+using namespace ddp::testing;
+using namespace std::chrono_literals;
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int kNodes = 3;
+
+enum class Hit { Worker, Agent, Node, Coordinator, Cable };
+constexpr int kKinds = 5;
+constexpr const char* kNames[kKinds] = {"a worker", "an agent", "all of a node", "the coordinator", "a cable"};
+
+class Job {
+ public:
+  explicit Job(const Hosts& hosts) : hosts_(hosts), nodes_(kNodes) {
+    std::filesystem::create_directory(temporary());
+    for (int host = 0; host < kNodes; ++host) start(host);
+    ledger_.goes_on({});
+  }
+
+  // Hits the job, and waits until it has counted on.
+  void hit(Hit what, int host, int seed) {
+    const Ledger::Line before = ledger_.newest();
+    switch (what) {
+      case Hit::Worker:
+        chaos("worker", host, seed);
+        return restarts(before);
+      case Hit::Agent:
+        chaos("agent", host, seed);
+        return restarts(before);
+      case Hit::Node:
+        kill_at_once(hosts_.processes(host));
+        ++killed_nodes_;
+        wait_until([&] { return hosts_.processes(host).empty(); });
+        start(host);
+        return restarts(before);
+      case Hit::Coordinator:
+        ::kill(part_of(on(0), "ddp-coordinator"), SIGKILL);
+        return notices_nothing(before);
+      case Hit::Cable:
+        hosts_.unplug(host);
+        std::this_thread::sleep_for(300ms);  // how long the cable is out, much less than what makes a node lost
+        hosts_.plug(host);
+        return notices_nothing(before);
+    }
+  }
+
+  // Every command that looks at the job works at any time.
+  void look(int host) {
+    const Result shown = run(ddprun_raw({"ps", std::to_string(on(host).pid()), "--json"}));
+    CAPTURE(shown.out, shown.err);
+    CHECK(shown.code == 0);
+  }
+
+  void end() {
+    write_file(folder_ / "stop", "");
+    for (const auto& node : nodes_) {
+      const Result result = node->wait();
+      CAPTURE(result.err);
+      CHECK(result.code == 0);
+    }
+    ledger_.newest();
+    CHECK(hosts_.all_gone());
+    // Who removes a node's folder is killed with all of the node.
+    CHECK(std::distance(std::filesystem::directory_iterator(temporary()), {}) == killed_nodes_);
+  }
+
+  // Ends the job, and returns what its nodes have said.
+  std::string last_words() {
+    std::string words;
+    for (const auto& node : nodes_) node->signal(SIGTERM);
+    for (const auto& node : nodes_) words += "\n" + node->wait().err;
+    return words;
+  }
+
+  std::int64_t step() { return ledger_.newest().step; }
+  int restarts() const { return restarts_; }
+
+ private:
+  Process& on(int host) { return *nodes_.at(static_cast<std::size_t>(host)); }
+  std::string temporary() const { return folder_ / "temporary"; }
+
+  void start(int host) {
+    const Words command = Words{DDPRUN_BINARY, "--max-restarts=1000000"} +
+                          c10d_job("3", "last_call_timeout=1,keep_alive_interval=3,keep_alive_max_attempt=3") +
+                          Words{STEADY_WORKER, folder_ / ""};
+    nodes_[static_cast<std::size_t>(host)] =
+        std::make_unique<Process>(hosts_.on(host, command), Process::Options{.environment = {{"TMPDIR", temporary()}}});
+  }
+  void chaos(const std::string& kind, int host, int seed) {
+    const Result killed = run(ddprun_raw({"chaos", std::to_string(on(host).pid()), "--every=1ms", "--count=1",
+                                          "--kind=" + kind, "--seed=" + std::to_string(seed)}));
+    CAPTURE(killed.out, killed.err);
+    CHECK(killed.code == 0);
+  }
+  // The workers begin again, once.
+  void restarts(const Ledger::Line& before) {
+    ledger_.goes_on_anew(before);
+    ++restarts_;
+    on(0).wait_for("restart " + std::to_string(restarts_) + ": 3 workers");
+    CHECK(count(on(0).out(), ": 3 workers") == restarts_ + 1);
+  }
+  void notices_nothing(const Ledger::Line& before) {
+    ledger_.goes_on(before);
+    CHECK(ledger_.newest().pid == before.pid);
+  }
+
+  const Hosts& hosts_;
+  TemporaryFolder folder_;
+  Ledger ledger_{folder_ / "log"};
+  std::vector<std::unique_ptr<Process>> nodes_;
+  int restarts_ = 0, killed_nodes_ = 0;
+};
+
+}  // namespace
+
+TEST_CASE("soak: a job that is hit at random counts on exactly, restarts when it must, and holds no more than before",
+          "[launcher][integration]") {
+  const auto lasts = std::chrono::seconds(number("DDPRUN_SOAK_SECONDS", 0));
+  const int seed = number("DDPRUN_SOAK_SEED", static_cast<int>(std::random_device{}() % 1000000));
+  CAPTURE(seed);
+  printf("DDPRUN_SOAK_SEED=%d\n", seed);
+  std::mt19937 random(static_cast<unsigned>(seed));
+  const auto below = [&random](unsigned end) { return static_cast<int>(random() % end); };
+  const Hosts hosts(kNodes);
+  Job job(hosts);
+  Held early, now;
+  const auto begin = Clock::now();
+  for (int hits = 0; hits < kKinds || Clock::now() - begin < lasts; ++hits) {
+    const int kind = hits < kKinds ? hits : below(kKinds);
+    const Hit what = static_cast<Hit>(kind);
+    // Node 0's agent and keeper live as long as the job, so that what they hold can be compared.
+    const int host = what == Hit::Worker ? below(kNodes) : what == Hit::Coordinator ? 0 : 1 + below(kNodes - 1);
+    const auto since = Clock::now();
+    try {
+      job.hit(what, host, below(1000));
+    } catch (const std::exception& error) {
+      FAIL(error.what() << " after " << kNames[kind] << " of node " << host << " was hit" << job.last_words());
+    }
+    job.look(below(kNodes));
+    now = held(hosts, {0});
+    if (hits < 10 * kKinds) early = now;
+    const auto passed = [](Clock::time_point from) {
+      return std::chrono::duration<double>(Clock::now() - from).count();
+    };
+    printf("%.0f s: %s of node %d is hit: %.2f s; step %lld, %d restarts, node 0: %d descriptors, %ld pages\n",
+           passed(begin), kNames[kind], host, passed(since), static_cast<long long>(job.step()), job.restarts(),
+           now.descriptors, now.pages);
+    fflush(stdout);
+    if (lasts > 0s) std::this_thread::sleep_for(std::chrono::milliseconds(below(1000)));  // the time between two hits
+  }
+  CHECK(now.descriptors <= early.descriptors + 6);  // a connection that is being made here or there
+  CHECK(now.pages <= early.pages * 11 / 10);
+  job.end();
+}
