@@ -141,7 +141,11 @@ std::vector<pid_t> siblings_of(const Watch& watch) {
 bool replace_agent(Watch& watch, int status) {
   if (!watch.start_agent || WIFEXITED(status) || !watch.alive) return false;
   watch.short_lives = Clock::now() - watch.agent_began < kShortLife ? watch.short_lives + 1 : 0;
-  if (watch.short_lives >= kMostShortLives) return false;
+  if (watch.short_lives >= kMostShortLives) {
+    fprintf(stderr, "ddprun: no other agent is started: %d in a row have lived for less than %d s\n", kMostShortLives,
+            static_cast<int>(kShortLife.count()));
+    return false;
+  }
   if (!watch.cgroup.remove_if_empty()) watch.cgroup.kill();
   if (!kill_descendants_and_wait(kUnkillableAfter, siblings_of(watch)).empty()) return false;
   watch.cgroup.remove(kAfterItsOwnEnd);

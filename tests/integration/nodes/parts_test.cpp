@@ -151,6 +151,24 @@ TEST_CASE("parts: an agent that is killed costs its workers and a round, also th
   CHECK(hosts.all_gone());
 }
 
+TEST_CASE("parts: a node whose agents are killed again and again ends, and says why no other is started",
+          "[launcher][integration]") {
+  const Hosts hosts(2);
+  NodesJob job(hosts, c10d_job("1:2") + Words{"--max-restarts=9"}, kUntilTold);
+  for (const int host : {0, 1}) job.start(host);
+  for (int killed = 1; killed <= 5; ++killed) {
+    job.on(1).wait_for("ready", killed);
+    ::kill(agent_of(job.on(1)), SIGKILL);
+  }
+  const Result result = job.on(1).wait();
+  CAPTURE(result.err);
+  CHECK(result.code == 128 + SIGKILL);
+  CHECK(count(result.err, "no other agent is started: 5 in a row have lived for less than 10 s") == 1);
+  CHECK(hosts.processes(1).empty());
+  succeed(job, {0});
+  CHECK(hosts.all_gone());
+}
+
 TEST_CASE("parts: a killed store restarts a round whose workers use it, and no other", "[launcher][integration]") {
   const Hosts hosts(2);
   for (const bool use_it : {true, false}) {
