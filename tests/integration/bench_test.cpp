@@ -102,6 +102,7 @@ TEST_CASE("ddp_bench: on the memory of GPUs libddp and NCCL itself are measured"
 
 // What a first call computes is checked before it is timed.
 TEST_CASE("ddp_bench: the optimizer's part of a step is measured on a GPU", "[apps][integration]") {
+  skip_with_thread_sanitizer("it takes minutes");
   Process::Options fakes;
   fakes.environment = {{"DDP_CUDA_LIBRARY", FAKE_CUDA}, {"FAKE_CUDA_DEVICES", "1"}};
   const Result result = run({DDP_BENCH_BINARY, "optimizers", "--model", "mlp", "--rounds", "1"}, fakes);

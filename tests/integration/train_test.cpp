@@ -12,6 +12,7 @@
 
 #include "tests/support/hosts.hpp"
 #include "tests/support/process.hpp"
+#include "tests/support/sanitizer.hpp"
 
 using namespace ddp::testing;
 
@@ -123,12 +124,12 @@ TEST_CASE("train: with --keep, workers killed at any instant cost no bit and no 
   const TemporaryFolder folder;
   const std::vector<std::string> options = {"--steps=" + std::to_string(100 + 150 * kills),
                                             "--checkpoint-every=1000000"};
-  REQUIRE(run(train(folder, "undisturbed", 4, options)).code == 0);
+  Process::Options patient;
+  patient.deadline = kDeadline * (kIsSanitized ? 5 : 1) + std::chrono::seconds(kills);
+  REQUIRE(run(train(folder, "undisturbed", 4, options), patient).code == 0);
 
   std::vector<std::string> with_keep = options;
   with_keep.emplace_back("--keep");
-  Process::Options patient;
-  patient.deadline = kDeadline + std::chrono::seconds(kills);
   Process job(train(folder, "killed", 4, with_keep, {"--keep-memory", "--max-restarts=1000000"}), patient);
   job.wait_for("memory is kept from now on");
   const pid_t agent = only_child_of(only_child_of(job.pid()));  // below guardian and keeper
@@ -175,9 +176,7 @@ TEST_CASE("train: a worker killed in the middle costs time, not a bit of the res
 
 TEST_CASE("train: a worker that dies as it joins, or while it writes a checkpoint, costs not a bit of the result",
           "[apps][integration][P23]") {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  skip("a sanitizer wants to be the first library");
-#endif
+  skip_with_sanitizer("a preloaded library would come before the sanitizer's");
   const TemporaryFolder folder;
   const std::vector<std::string> options = {"--steps=20", "--checkpoint-every=5"};
   REQUIRE(run(train(folder, "undisturbed", 4, options)).code == 0);

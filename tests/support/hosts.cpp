@@ -110,6 +110,10 @@ void skip_with_sanitizer(const std::string& why) {
   if (kIsSanitized) skip("with a sanitizer " + why);
 }
 
+void skip_with_thread_sanitizer(const std::string& why) {
+  if (kIsThreadSanitized) skip("with ThreadSanitizer " + why);
+}
+
 Hosts::Hosts(int count, const Options& options) {
   in_user_namespace_ = geteuid() != 0;
   std::vector<std::vector<int>> networks = options.networks;

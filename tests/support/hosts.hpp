@@ -26,6 +26,7 @@ namespace ddp::testing {
 [[noreturn]] void skip(const std::string& why);
 // Does so in a build whose programs a sanitizer watches, where the test cannot pass.
 void skip_with_sanitizer(const std::string& why);
+void skip_with_thread_sanitizer(const std::string& why);
 
 class Hosts {
  public:

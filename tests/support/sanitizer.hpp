@@ -4,10 +4,16 @@
 
 namespace ddp::testing {
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if defined(__SANITIZE_THREAD__)
+inline constexpr bool kIsThreadSanitized = true;
+#else
+inline constexpr bool kIsThreadSanitized = false;
+#endif
+
+#if defined(__SANITIZE_ADDRESS__)
 inline constexpr bool kIsSanitized = true;
 #else
-inline constexpr bool kIsSanitized = false;
+inline constexpr bool kIsSanitized = kIsThreadSanitized;
 #endif
 
 }  // namespace ddp::testing

@@ -75,9 +75,7 @@ inline std::chrono::milliseconds cpu_time(pid_t pid) {
 
 // Makes ddprun and its workers load tests/fixtures/fake_libc.c before libc.
 inline Process::Options with_fake_libc(const std::string& name, const std::string& value) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  skip("a sanitizer wants to be the first library");
-#endif
+  skip_with_sanitizer("a preloaded library would come before the sanitizer's");
   Process::Options options;
   options.environment = {{"LD_PRELOAD", FAKE_LIBC}, {"DDPRUN_CGROUP", "off"}, {name, value}};
   return options;

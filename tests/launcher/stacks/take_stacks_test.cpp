@@ -17,10 +17,12 @@
 #include "launcher/stacks/stack_report.hpp"
 #include "launcher/stacks/tool_run.hpp"
 #include "rendezvous/base/pipe.hpp"
+#include "tests/support/hosts.hpp"
 #include "tests/support/process.hpp"
 
 using namespace ddp::launcher;
 using namespace std::chrono_literals;
+using ddp::testing::skip_with_thread_sanitizer;
 using ddp::testing::TemporaryFolder;
 
 namespace {
@@ -67,6 +69,7 @@ std::string program(const TemporaryFolder& folder, const std::string& name, cons
 }  // namespace
 
 TEST_CASE("stacks: a native program's functions are named, and it goes on", "[launcher][integration]") {
+  skip_with_thread_sanitizer("each process has a thread of the sanitizer's");
   const StackTools tools = find_stack_tools(getpid());
   if (tools.eu_stack.empty()) {
     std::puts("skipped: eu-stack is not here (Debian's package elfutils)");
@@ -115,6 +118,7 @@ TEST_CASE("stacks: a tool that hangs is killed at the deadline, and whom it left
 
 TEST_CASE("stacks: of a thread in the kernel that no signal reaches there is its state, and no tool leaves it stopped",
           "[launcher][integration]") {
+  skip_with_thread_sanitizer("vfork() does not wait");
   // vfork() waits there until its child is gone or another program: also what a worker in mid-fork looks like.
   ddp::rendezvous::Pipe ends = ddp::rendezvous::make_pipe("to end the child");
   const pid_t forks = fork();
@@ -274,6 +278,7 @@ TEST_CASE("tools: they run side by side, and what each prints is kept", "[launch
 
 TEST_CASE("stacks: a process that a worker has started is shown with it, where there is time",
           "[launcher][integration]") {
+  skip_with_thread_sanitizer("each process has a thread of the sanitizer's");
   const Child child;
   const std::vector<std::pair<int, pid_t>> self = {{0, getpid()}};
   const std::vector<pid_t> found = descendants_of(getpid(), 4);
