@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "tests/integration/etcd/cluster.hpp"
 
+#include <unistd.h>
+
 #include <chrono>
 #include <filesystem>
 #include <stdexcept>
@@ -45,6 +47,7 @@ EtcdCluster::EtcdCluster() : folder_(ETCD_CLUSTER) {
 EtcdCluster::EtcdCluster(Words before, const Words& options) : before_(std::move(before)), own_(std::in_place) {
   folder_ = *own_ / "etcd";
   Words up = {"bash", "-c", R"("$@"; echo "ended with $?"; exec sleep infinity)", "keeper", ETCD_SCRIPT, "up", folder_};
+  up.insert(up.end(), {"--until-end-of", std::to_string(getpid())});
   up.insert(up.end(), options.begin(), options.end());
   keeper_.emplace(command(up));
   keeper_->wait_for("ended with");

@@ -120,7 +120,7 @@ bool hit(Hit what, Job& job, const Hosts& hosts, const EtcdCluster& etcd) {
     case Hit::Coordinator:
       ::kill(part_of(job.on(host), "ddp-coordinator"), SIGKILL);
       job.ledger().goes_on(before);
-      CHECK(job.ledger().newest().pid == before.pid);
+      CHECK(job.ledger().newest().writer == before.writer);
       return false;
     case Hit::CoordinatorAndEtcdLeader: {
       const std::string leader = std::to_string(etcd.leader());
@@ -129,7 +129,7 @@ bool hit(Hit what, Job& job, const Hosts& hosts, const EtcdCluster& etcd) {
       wait_until([&] { return job.holder() >= 0; });
       etcd("start " + leader);
       job.ledger().goes_on(before);
-      CHECK(job.ledger().newest().pid == before.pid);
+      CHECK(job.ledger().newest().writer == before.writer);
       return false;
     }
     case Hit::EtcdFull:
@@ -138,7 +138,7 @@ bool hit(Hit what, Job& job, const Hosts& hosts, const EtcdCluster& etcd) {
       ::kill(part_of(job.on(host), "ddp-coordinator"), SIGKILL);
       etcd("ctl alarm", {"disarm"});
       job.ledger().goes_on(before);
-      CHECK(job.ledger().newest().pid == before.pid);
+      CHECK(job.ledger().newest().writer == before.writer);
       return false;
     case Hit::Sleep: {
       const pid_t coordinator = part_of(job.on(host), "ddp-coordinator");

@@ -25,7 +25,7 @@ class Ledger {
  public:
   struct Line {
     std::int64_t step = 0, value = 0;
-    pid_t pid = 0;
+    std::string writer;
   };
 
   explicit Ledger(std::string path) : path_(std::move(path)) {}
@@ -37,7 +37,7 @@ class Ledger {
     file.seekg(read_);
     for (std::string text; std::getline(file, text) && !file.eof(); read_ = file.tellg()) {
       Line line;
-      std::istringstream(text) >> line.step >> line.value >> line.pid;
+      std::istringstream(text) >> line.step >> line.value >> line.writer;
       check(line);
       newest_ = line;
     }
@@ -49,26 +49,27 @@ class Ledger {
   }
   // Waits until another worker has counted on since this line.
   void goes_on_anew(const Line& since) {
-    wait_until([&] { return newest().pid != since.pid && newest().step > since.step + 3; });
+    wait_until([&] { return newest().writer != since.writer && newest().step > since.step + 3; });
   }
 
  private:
   void check(const Line& line) {
-    if (line.pid != newest_.pid && !writers_.insert(line.pid).second) fail(line, "its writer was replaced before");
+    if (line.writer != newest_.writer && !writers_.insert(line.writer).second)
+      fail(line, "its writer was replaced before");
     const auto steps = static_cast<std::int64_t>(values_.size()) - 1;
     if (line.step > steps + 1 || line.step < steps) fail(line, "it does not follow");
     if (line.step == steps + 1) values_.push_back((values_.back() * 3 + 6 * line.step) % 1000003);
     if (line.value != values_[static_cast<std::size_t>(line.step)]) fail(line, "its value is wrong");
   }
   [[noreturn]] void fail(const Line& line, const std::string& why) const {
-    throw std::runtime_error("step " + std::to_string(line.step) + " of process " + std::to_string(line.pid) + ": " +
-                             why + "; the newest was " + std::to_string(newest_.step));
+    throw std::runtime_error("step " + std::to_string(line.step) + " of process " + line.writer + ": " + why +
+                             "; the newest was " + std::to_string(newest_.step));
   }
 
   const std::string path_;
   std::streamoff read_ = 0;
   std::vector<std::int64_t> values_ = {1};  // after each step; ranks 0, 1 and 2 add 1, 2 and 3 times its number
-  std::set<pid_t> writers_;
+  std::set<std::string> writers_;
   Line newest_;
 };
 
