@@ -96,7 +96,7 @@ int wait_shortly(ddp_backend_group* group) {
 }
 
 std::string why_refused(const Succession& world, const Position& position) {
-  // Of its own: children do not have the mapping of the process that has made the segment.
+  // Children do not have the mapping of the process that has made the segment.
   const Segment segment = Segment::attach(ddp::rendezvous::Descriptor(dup(world.segment().descriptor())));
   try {
     LoggedCollectives::check_successor(segment, 1, position);

@@ -87,7 +87,7 @@ class Job {
     }
     ledger_.newest();
     CHECK(hosts_.all_gone());
-    // Who removes a node's folder is killed with all of the node.
+    // A node's folder is removed by processes that are killed with all of the node.
     CHECK(std::distance(std::filesystem::directory_iterator(temporary()), {}) == killed_nodes_);
   }
 
@@ -135,7 +135,7 @@ class Job {
   TemporaryFolder folder_;
   Ledger ledger_{folder_ / "log"};
   std::vector<std::unique_ptr<Process>> nodes_;
-  std::map<int, Clock::time_point> agent_began_;  // of nodes whose agent was killed
+  std::map<int, Clock::time_point> agent_began_;  // when the newest agent of a node began, if it is not the first
   int restarts_ = 0, killed_nodes_ = 0;
 };
 
