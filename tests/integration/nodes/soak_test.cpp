@@ -56,9 +56,12 @@ class Job {
         start(host);
         agent_began_.erase(host);
         return restarts(before);
-      case Hit::Coordinator:
-        ::kill(part_of(on(0), "ddp-coordinator"), SIGKILL);
+      case Hit::Coordinator: {
+        const pid_t coordinator = part_of(on(0), "ddp-coordinator");
+        REQUIRE(coordinator > 0);
+        ::kill(coordinator, SIGKILL);
         return notices_nothing(before);
+      }
       case Hit::Cable:
         hosts_.unplug(host);
         std::this_thread::sleep_for(300ms);  // how long the cable is out, much less than what makes a node lost
