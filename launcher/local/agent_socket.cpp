@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <utility>
 
@@ -27,14 +28,17 @@ constexpr std::size_t kMostVisitors = 256;  // that have asked nothing yet
   throw rendezvous::Error(rendezvous::ErrorCode::System, path + ": " + what);
 }
 
+// Between bind() and listen() a socket refuses visitors, who would take it for one of a dead agent and remove it. So
+// until then it has another name.
 Descriptor listen_at(const std::string& path) {
+  const std::string hidden = std::string(path).insert(path.find_last_of('/') + 1, ".");
   Descriptor socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   sockaddr_un address = {};
   address.sun_family = AF_UNIX;
-  if (path.size() >= sizeof address.sun_path) socket_failed(path, "too long for a socket");
-  path.copy(address.sun_path, path.size());
+  if (hidden.size() >= sizeof address.sun_path) socket_failed(path, "too long for a socket");
+  hidden.copy(address.sun_path, hidden.size());
   if (!socket || bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
-      listen(socket.get(), SOMAXCONN) != 0) {
+      listen(socket.get(), SOMAXCONN) != 0 || rename(hidden.c_str(), path.c_str()) != 0) {
     socket_failed(path, std::string("cannot listen: ") + strerror(errno));
   }
   return socket;

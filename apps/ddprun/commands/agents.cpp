@@ -29,7 +29,8 @@ std::vector<std::string> sockets_in(const std::string& folder) {
   std::vector<std::string> paths;
   std::error_code error, gone;
   for (std::filesystem::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
-    if (std::filesystem::is_socket(entry->symlink_status(gone))) paths.push_back(entry->path().string());
+    const bool is_hidden = entry->path().filename().string().starts_with('.');  // it does not listen yet
+    if (!is_hidden && std::filesystem::is_socket(entry->symlink_status(gone))) paths.push_back(entry->path().string());
   }
   std::sort(paths.begin(), paths.end());
   return paths;

@@ -7,7 +7,9 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <catch2/catch.hpp>
+#include <cerrno>
 #include <cstdlib>
 #include <string>
 #include <thread>
@@ -65,6 +67,31 @@ TEST_CASE("agent socket: each request gets its answer, with descriptors", "[laun
   char text[8] = {};
   CHECK(pread(answer.descriptors[0].get(), text, 7, 0) == 7);
   CHECK(std::string(text) == "content");
+}
+
+TEST_CASE("agent socket: as soon as its path is there it takes visitors", "[launcher][integration]") {
+  const TemporaryFolder folder;
+  asio::io_context io{1};
+  int refused = 0;
+  for (int time = 0; time < 300; ++time) {
+    const std::string path = folder / std::to_string(time);
+    std::atomic<bool> is_waiting = false, is_refused = false;
+    std::thread visitor([&] {
+      const Descriptor end(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+      sockaddr_un address = {};
+      address.sun_family = AF_UNIX;
+      path.copy(address.sun_path, path.size());
+      while (connect(end.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 && !is_refused) {
+        is_waiting = true;
+        is_refused = errno == ECONNREFUSED;
+      }
+    });
+    while (!is_waiting) std::this_thread::yield();
+    const AgentSocket agent(io, path, [](const auto&) { return AgentSocket::Answer{}; });
+    visitor.join();
+    refused += is_refused;
+  }
+  CHECK(refused == 0);
 }
 
 TEST_CASE("agent socket: hundreds that ask nothing keep nobody out", "[launcher][integration]") {
