@@ -3,6 +3,7 @@
 #pragma once
 
 #include <csignal>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -37,6 +38,13 @@ inline pid_t part_of(const Process& job, const std::string& name) {
     if (read_file("/proc/" + std::to_string(pid) + "/comm") == name + "\n") return pid;
   }
   return 0;
+}
+// Kills that child and returns what its pid was. Throws if it is not there: kill() takes a pid of 0 for all of this
+// test.
+inline pid_t kill_part(const Process& job, const std::string& name) {
+  const pid_t part = part_of(job, name);
+  if (part == 0 || ::kill(part, SIGKILL) != 0) throw std::runtime_error("there is no " + name + " to kill");
+  return part;
 }
 // Returns the agent once there is one: another one is started when it is killed.
 inline pid_t agent_of(const Process& job) {

@@ -4,8 +4,8 @@
 #include <chrono>
 #include <csignal>
 #include <cstdio>
+#include <memory>
 #include <string>
-#include <vector>
 
 #include "tests/integration/etcd/clock.hpp"
 #include "tests/integration/etcd/cluster.hpp"
@@ -18,33 +18,29 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kNodes = 3, kEtcdHost = 3;
+constexpr int kNodes = SteadyJob::kNodes, kEtcdHost = kNodes;
 
 Words workers(const std::string& folder) {
   const char* const python = std::getenv("DDPRUN_FAILOVERS_PYTHON");
   return python ? Words{python, STEADY_WORKER_SCRIPT, folder} : Words{STEADY_WORKER, folder};
 }
 
-class Job {
+class Job : public SteadyJob {
  public:
   Job(const Hosts& hosts, const EtcdCluster& etcd)
-      : hosts_(hosts), etcd_(etcd), ledger_(folder_ / "log"), nodes_(kNodes) {
-    for (int host = 0; host < kNodes; ++host) start(host);
-  }
-
-  void start(int host) {
-    const Words options = {DDPRUN_BINARY,
-                           "--nnodes=3",
-                           "--max-restarts=100000",
-                           "--rdzv-backend=etcd",
-                           "--rdzv-endpoint=" + etcd_.endpoints(),
-                           "--rdzv-id=failovers",
-                           "--rdzv-conf=keep_alive_interval=3,keep_alive_max_attempt=3"};
-    nodes_[static_cast<std::size_t>(host)] = std::make_unique<Process>(
-        hosts_.on(host, options + workers(folder_ / "")), host == 1 ? an_hour_ahead(folder_) : Process::Options());
-  }
-  Process& on(int host) { return *nodes_.at(static_cast<std::size_t>(host)); }
-  Ledger& ledger() { return ledger_; }
+      : SteadyJob(hosts,
+                  [&hosts, &etcd](int host, const TemporaryFolder& folder) {
+                    const Words options = {DDPRUN_BINARY,
+                                           "--nnodes=3",
+                                           "--max-restarts=100000",
+                                           "--rdzv-backend=etcd",
+                                           "--rdzv-endpoint=" + etcd.endpoints(),
+                                           "--rdzv-id=failovers",
+                                           "--rdzv-conf=keep_alive_interval=3,keep_alive_max_attempt=3"};
+                    return std::make_unique<Process>(hosts.on(host, options + workers(folder / "")),
+                                                     host == 1 ? an_hour_ahead(folder) : Process::Options());
+                  }),
+        etcd_(etcd) {}
 
   int holder() const {
     const std::string note = etcd_("ctl get", {"--print-value-only", "/ddprun/failovers/holder"});
@@ -60,29 +56,11 @@ class Job {
     });
     return found;
   }
-  // Waits until nothing of the node is left, and puts another one in its place.
-  void replace(int host) {
-    wait_until([&] { return hosts_.processes(host).empty(); });
-    start(host);
-  }
-  void end() {
-    write_file(folder_ / "stop", "");
-    for (const auto& node : nodes_) {
-      const Result result = node->wait();
-      CAPTURE(result.err);
-      CHECK(result.code == 0);
-    }
-    ledger_.newest();
-  }
   // Waits until rank 0, which is on the node that coordinates, says how often workers were restarted.
   void has_restarted(int times) { on(holder_but(-1)).wait_for("restart " + std::to_string(times) + ": 3 workers"); }
 
  private:
-  const Hosts& hosts_;
   const EtcdCluster& etcd_;
-  TemporaryFolder folder_;
-  Ledger ledger_;
-  std::vector<std::unique_ptr<Process>> nodes_;
 };
 
 enum class Hit { Coordinator, CoordinatorAndEtcdLeader, Sleep, Keeper, All, Power, Cable, EtcdFull };
@@ -118,14 +96,14 @@ bool hit(Hit what, Job& job, const Hosts& hosts, const EtcdCluster& etcd) {
   const Ledger::Line before = job.ledger().newest();
   switch (what) {
     case Hit::Coordinator:
-      ::kill(part_of(job.on(host), "ddp-coordinator"), SIGKILL);
+      kill_part(job.on(host), "ddp-coordinator");
       job.ledger().goes_on(before);
       CHECK(job.ledger().newest().writer == before.writer);
       return false;
     case Hit::CoordinatorAndEtcdLeader: {
       const std::string leader = std::to_string(etcd.leader());
       etcd("kill " + leader);
-      ::kill(part_of(job.on(host), "ddp-coordinator"), SIGKILL);
+      kill_part(job.on(host), "ddp-coordinator");
       wait_until([&] { return job.holder() >= 0; });
       etcd("start " + leader);
       job.ledger().goes_on(before);
@@ -135,7 +113,7 @@ bool hit(Hit what, Job& job, const Hosts& hosts, const EtcdCluster& etcd) {
     case Hit::EtcdFull:
       etcd("fill");
       etcd("make_room");  // which takes long, and workers wait 6 s for a coordinator
-      ::kill(part_of(job.on(host), "ddp-coordinator"), SIGKILL);
+      kill_part(job.on(host), "ddp-coordinator");
       etcd("ctl alarm", {"disarm"});
       job.ledger().goes_on(before);
       CHECK(job.ledger().newest().writer == before.writer);
@@ -181,7 +159,6 @@ TEST_CASE("etcd job: whatever coordinates is hit again and again, and the job co
   const Hosts hosts(kNodes + 1);
   const EtcdCluster etcd(hosts, kEtcdHost, {"--members", "3", "--quota", "24000000"});
   Job job(hosts, etcd);
-  job.ledger().goes_on({});
   int restarts = 0;
   Held early, now;
   for (int i = 0; i < hits; ++i) {

@@ -70,7 +70,7 @@ TEST_CASE("etcd job: neither a coordinator, an etcd member nor the node that coo
   REQUIRE(first >= 0);
   for (int kills = 1; kills <= 2; ++kills) {
     if (kills == 2) etcd("kill " + std::to_string(etcd.leader()));
-    ::kill(part_of(job.on(first), "ddp-coordinator"), SIGKILL);
+    kill_part(job.on(first), "ddp-coordinator");
     for (const int host : all) job.on(host).wait_for("the link to the coordinator is back", kills);
   }
   CHECK(workers_of(job, all) == workers);
@@ -200,7 +200,7 @@ TEST_CASE("etcd job: without room in etcd a job goes on as soon as there is some
   CHECK(other.code == 1);
   CHECK_THAT(other.err, Contains("its quota is used up"));
   for (Process* const node : {&one, &two}) {
-    ::kill(part_of(*node, "ddp-coordinator"), SIGKILL);
+    kill_part(*node, "ddp-coordinator");
     node->wait_for("its quota is used up");
   }
   etcd("empty");
@@ -282,7 +282,7 @@ TEST_CASE("etcd job: how soon the next coordinator speaks after kill -9 of the o
   std::vector<int> times;
   for (int kills = 1; kills <= kKills; ++kills) {
     const auto begin = Clock::now();
-    ::kill(part_of(job.on(holder), "ddp-coordinator"), SIGKILL);
+    kill_part(job.on(holder), "ddp-coordinator");
     for (const int host : {0, 1}) job.on(host).wait_for("the link to the coordinator is back", kills);
     times.push_back(milliseconds_since(begin));
   }

@@ -30,16 +30,12 @@ std::string journal_of(pid_t coordinator) {
 }
 
 // Kills a part of node 0's ddprun and waits until another process is in its place.
-pid_t kill_part(const Process& node, const std::string& name) {
-  const pid_t before = part_of(node, name);
-  REQUIRE(before > 0);
-  REQUIRE(::kill(before, SIGKILL) == 0);
-  pid_t next = 0;
+void replace_part(const Process& node, const std::string& name) {
+  const pid_t before = kill_part(node, name);
   wait_until([&] {
-    next = part_of(node, name);
+    const pid_t next = part_of(node, name);
     return next > 0 && next != before;
   });
-  return next;
 }
 
 // Returns how many connections a process's host has at its own port 29500 that this host has not closed.
@@ -73,7 +69,7 @@ TEST_CASE("parts: a coordinator that is killed ten times in a row touches no wor
   const std::string journal = journal_of(part_of(job.on(0), "ddp-coordinator"));
   const std::vector<pid_t> workers = {only_child_of(agent_of(job.on(0))), only_child_of(agent_of(job.on(1)))};
   for (int kills = 1; kills <= 10; ++kills) {
-    kill_part(job.on(0), "ddp-coordinator");
+    replace_part(job.on(0), "ddp-coordinator");
     for (const int host : {0, 1}) job.on(host).wait_for("the link to the coordinator is back", kills);
   }
   CHECK(workers == std::vector{only_child_of(agent_of(job.on(0))), only_child_of(agent_of(job.on(1)))});
@@ -82,7 +78,7 @@ TEST_CASE("parts: a coordinator that is killed ten times in a row touches no wor
   ::kill(workers[1], SIGKILL);
   for (const int host : {0, 1}) job.on(host).wait_for("ready", 2);
   CHECK(count(job.on(1).out(), "restart 1, ") == 1);
-  kill_part(job.on(0), "ddp-coordinator");
+  replace_part(job.on(0), "ddp-coordinator");
   for (const int host : {0, 1}) job.on(host).wait_for("the link to the coordinator is back", 11);
   ::kill(only_child_of(agent_of(job.on(1))), SIGKILL);
   for (const int host : {0, 1}) {
@@ -102,7 +98,7 @@ TEST_CASE("parts: a coordinator that is killed is started again also after someb
   const std::string journal = journal_of(part_of(job.on(0), "ddp-coordinator"));
   run(ddprun_raw({"ps"}));  // it asks the agents of all jobs here, whose answers do not matter
   CHECK(std::filesystem::exists(journal));
-  kill_part(job.on(0), "ddp-coordinator");
+  replace_part(job.on(0), "ddp-coordinator");
   for (const int host : {0, 1}) job.on(host).wait_for("the link to the coordinator is back");
   succeed(job, {0, 1});
   CHECK(hosts.all_gone());
@@ -121,7 +117,7 @@ TEST_CASE("parts: a coordinator that cannot be started again is given up, with i
   } else {
     write_file(journal, "not a journal");
   }
-  ::kill(part_of(job.on(0), "ddp-coordinator"), SIGKILL);
+  kill_part(job.on(0), "ddp-coordinator");
   for (const int host : {0, 1}) {
     const Result result = job.on(host).wait();
     CAPTURE(host, result.err);
@@ -179,7 +175,7 @@ TEST_CASE("parts: a killed store restarts a round whose workers use it, and no o
     // The link of node 1's agent, and the workers' connections if they keep them.
     const int expected = use_it ? 3 : 1;
     wait_until([&] { return connections_at_port(job.on(0).pid()) == expected; });
-    kill_part(job.on(0), "ddp-store");
+    replace_part(job.on(0), "ddp-store");
     if (use_it) {
       for (const int host : {0, 1}) job.on(host).wait_for("ready", 2);
       CHECK(count(job.on(1).err(), "restart 1 of 1: the store is gone: ddp-store (pid ") == 1);

@@ -12,7 +12,6 @@
 #include <random>
 #include <string>
 #include <thread>
-#include <vector>
 
 #include "tests/integration/nodes/nodes.hpp"
 #include "tests/integration/nodes/steady_job.hpp"
@@ -24,23 +23,30 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kNodes = 3;
+constexpr int kNodes = SteadyJob::kNodes;
+constexpr char kTemporary[] = "temporary";
 
 enum class Hit { Worker, Agent, Node, Coordinator, Cable };
 constexpr int kKinds = 5;
 constexpr const char* kNames[kKinds] = {"a worker", "an agent", "all of a node", "the coordinator", "a cable"};
 
-class Job {
+class Job : public SteadyJob {
  public:
-  explicit Job(const Hosts& hosts) : hosts_(hosts), nodes_(kNodes) {
-    std::filesystem::create_directory(temporary());
-    for (int host = 0; host < kNodes; ++host) start(host);
-    ledger_.goes_on({});
-  }
+  explicit Job(const Hosts& hosts)
+      : SteadyJob(
+            hosts,
+            [&hosts](int host, const TemporaryFolder& folder) {
+              std::filesystem::create_directory(folder / kTemporary);
+              const Words conf = c10d_job("3", "last_call_timeout=1,keep_alive_interval=3,keep_alive_max_attempt=3");
+              return std::make_unique<Process>(hosts.on(host, Words{DDPRUN_BINARY, "--max-restarts=1000000"} + conf +
+                                                                  Words{STEADY_WORKER, folder / ""}),
+                                               Process::Options{.environment = {{"TMPDIR", folder / kTemporary}}});
+            }),
+        hosts_(hosts) {}
 
   // Hits the job, and waits until it has counted on.
   void hit(Hit what, int host, int seed) {
-    const Ledger::Line before = ledger_.newest();
+    const Ledger::Line before = ledger().newest();
     switch (what) {
       case Hit::Worker:
         chaos("worker", host, seed);
@@ -52,16 +58,12 @@ class Job {
       case Hit::Node:
         kill_at_once(hosts_.processes(host));
         ++killed_nodes_;
-        wait_until([&] { return hosts_.processes(host).empty(); });
-        start(host);
+        replace(host);
         agent_began_.erase(host);
         return restarts(before);
-      case Hit::Coordinator: {
-        const pid_t coordinator = part_of(on(0), "ddp-coordinator");
-        REQUIRE(coordinator > 0);
-        ::kill(coordinator, SIGKILL);
+      case Hit::Coordinator:
+        kill_part(on(0), "ddp-coordinator");
         return notices_nothing(before);
-      }
       case Hit::Cable:
         hosts_.unplug(host);
         std::this_thread::sleep_for(300ms);  // how long the cable is out, much less than what makes a node lost
@@ -82,40 +84,15 @@ class Job {
   }
 
   void end() {
-    write_file(folder_ / "stop", "");
-    for (const auto& node : nodes_) {
-      const Result result = node->wait();
-      CAPTURE(result.err);
-      CHECK(result.code == 0);
-    }
-    ledger_.newest();
+    SteadyJob::end();
     CHECK(hosts_.all_gone());
     // A node's folder is removed by processes that are killed with all of the node.
-    CHECK(std::distance(std::filesystem::directory_iterator(temporary()), {}) == killed_nodes_);
+    CHECK(std::distance(std::filesystem::directory_iterator(folder() / kTemporary), {}) == killed_nodes_);
   }
 
-  // Ends the job, and returns what its nodes have said.
-  std::string last_words() {
-    std::string words;
-    for (const auto& node : nodes_) node->signal(SIGTERM);
-    for (const auto& node : nodes_) words += "\n" + node->wait().err;
-    return words;
-  }
-
-  std::int64_t step() { return ledger_.newest().step; }
   int restarts() const { return restarts_; }
 
  private:
-  Process& on(int host) { return *nodes_.at(static_cast<std::size_t>(host)); }
-  std::string temporary() const { return folder_ / "temporary"; }
-
-  void start(int host) {
-    const Words command = Words{DDPRUN_BINARY, "--max-restarts=1000000"} +
-                          c10d_job("3", "last_call_timeout=1,keep_alive_interval=3,keep_alive_max_attempt=3") +
-                          Words{STEADY_WORKER, folder_ / ""};
-    nodes_[static_cast<std::size_t>(host)] =
-        std::make_unique<Process>(hosts_.on(host, command), Process::Options{.environment = {{"TMPDIR", temporary()}}});
-  }
   void chaos(const std::string& kind, int host, int seed) {
     const Result killed = run(ddprun_raw({"chaos", std::to_string(on(host).pid()), "--every=1ms", "--count=1",
                                           "--kind=" + kind, "--seed=" + std::to_string(seed)}));
@@ -124,20 +101,17 @@ class Job {
   }
   // The workers begin again, once.
   void restarts(const Ledger::Line& before) {
-    ledger_.goes_on_anew(before);
+    ledger().goes_on_anew(before);
     ++restarts_;
     on(0).wait_for("restart " + std::to_string(restarts_) + ": 3 workers");
     CHECK(count(on(0).out(), ": 3 workers") == restarts_ + 1);
   }
   void notices_nothing(const Ledger::Line& before) {
-    ledger_.goes_on(before);
-    CHECK(ledger_.newest().writer == before.writer);
+    ledger().goes_on(before);
+    CHECK(ledger().newest().writer == before.writer);
   }
 
   const Hosts& hosts_;
-  TemporaryFolder folder_;
-  Ledger ledger_{folder_ / "log"};
-  std::vector<std::unique_ptr<Process>> nodes_;
   std::map<int, Clock::time_point> agent_began_;  // when the newest agent of a node began, if it is not the first
   int restarts_ = 0, killed_nodes_ = 0;
 };
@@ -176,7 +150,7 @@ TEST_CASE("soak: a job that is hit at random counts on exactly, restarts when it
       return std::chrono::duration<double>(Clock::now() - from).count();
     };
     printf("%.0f s: %s of node %d is hit: %.2f s; step %lld, %d restarts, node 0: %d descriptors, %ld pages\n",
-           passed(begin), name, host, passed(since), static_cast<long long>(job.step()), job.restarts(),
+           passed(begin), name, host, passed(since), static_cast<long long>(job.ledger().newest().step), job.restarts(),
            now.descriptors, now.pages);
     fflush(stdout);
     if (lasts > 0s) std::this_thread::sleep_for(std::chrono::milliseconds(below(1000)));  // the time between two hits

@@ -2,11 +2,14 @@
 // A job of three nodes whose workers are tests/fixtures/steady_worker: what it counts, and what ddprun holds meanwhile.
 #pragma once
 
-#include <chrono>
+#include <catch2/catch.hpp>
+#include <csignal>
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <memory>
 #include <set>
 #include <sstream>
 #include <stdexcept>
@@ -71,6 +74,53 @@ class Ledger {
   std::vector<std::int64_t> values_ = {1};  // after each step; ranks 0, 1 and 2 add 1, 2 and 3 times its number
   std::set<std::string> writers_;
   Line newest_;
+};
+
+// The job: a ddprun on each of the first three hosts.
+class SteadyJob {
+ public:
+  static constexpr int kNodes = 3;
+  // Starts a node's ddprun, whose workers work in this folder.
+  using Start = std::function<std::unique_ptr<Process>(int host, const TemporaryFolder& folder)>;
+
+  SteadyJob(const Hosts& hosts, Start start) : hosts_(hosts), start_(std::move(start)) {
+    for (int host = 0; host < kNodes; ++host) nodes_.push_back(start_(host, folder_));
+    ledger_.goes_on({});
+  }
+
+  const TemporaryFolder& folder() const { return folder_; }
+  Ledger& ledger() { return ledger_; }
+  Process& on(int host) { return *nodes_.at(static_cast<std::size_t>(host)); }
+
+  // Waits until nothing of the node is left, and puts another one in its place.
+  void replace(int host) {
+    wait_until([&] { return hosts_.processes(host).empty(); });
+    nodes_.at(static_cast<std::size_t>(host)) = start_(host, folder_);
+  }
+  // Has the workers end, and checks that each node ends with 0 and that all they counted is right.
+  void end() {
+    write_file(folder_ / "stop", "");
+    for (const auto& node : nodes_) {
+      const Result result = node->wait();
+      CAPTURE(result.err);
+      CHECK(result.code == 0);
+    }
+    ledger_.newest();
+  }
+  // Ends the job, and returns what its nodes have said.
+  std::string last_words() {
+    std::string words;
+    for (const auto& node : nodes_) node->signal(SIGTERM);
+    for (const auto& node : nodes_) words += "\n" + node->wait().err;
+    return words;
+  }
+
+ private:
+  const Hosts& hosts_;
+  const Start start_;
+  TemporaryFolder folder_;
+  Ledger ledger_{folder_ / "log"};
+  std::vector<std::unique_ptr<Process>> nodes_;
 };
 
 // What ddprun's own processes hold.

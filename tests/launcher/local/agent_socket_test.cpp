@@ -43,12 +43,18 @@ struct Agent {
   std::thread thread;
 };
 
-int silent_visitor(const std::string& path) {
-  const int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+int new_visitor() { return socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0); }
+
+bool connects(int visitor, const std::string& path) {
   sockaddr_un address = {};
   address.sun_family = AF_UNIX;
   path.copy(address.sun_path, path.size());
-  REQUIRE(connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
+  return connect(visitor, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
+}
+
+int silent_visitor(const std::string& path) {
+  const int fd = new_visitor();
+  REQUIRE(connects(fd, path));
   return fd;
 }
 
@@ -77,11 +83,8 @@ TEST_CASE("agent socket: as soon as its path is there it takes visitors", "[laun
     const std::string path = folder / std::to_string(time);
     std::atomic<bool> is_waiting = false, is_refused = false;
     std::thread visitor([&] {
-      const Descriptor end(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
-      sockaddr_un address = {};
-      address.sun_family = AF_UNIX;
-      path.copy(address.sun_path, path.size());
-      while (connect(end.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 && !is_refused) {
+      const Descriptor end(new_visitor());
+      while (!connects(end.get(), path) && !is_refused) {
         is_waiting = true;
         is_refused = errno == ECONNREFUSED;
       }
