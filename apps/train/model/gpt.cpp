@@ -77,7 +77,8 @@ struct Gpt::Network {
     }
     for (Block& block : blocks) block.forward(x, rows_per_window);
     last = &norm.forward(x);
-    scores.noalias() = *last * values(bytes).transpose();  // the embedding is used a second time
+    scores.resize(last->rows(), values(bytes).rows());
+    multiply_transposed(scores, *last, values(bytes));  // the embedding is used a second time
   }
 
   Parameter& bytes;
@@ -135,8 +136,10 @@ double Gpt::forward(std::span<const Bytes> windows) {
 void Gpt::backward(const GradientReady& ready) {
   Network& n = *network_;
   const Matrix& dscores = n.scores;
-  n.gradients(n.bytes).noalias() = dscores.transpose() * *n.last;
-  Matrix dx = n.norm.backward(dscores * n.values(n.bytes), ready);
+  transposed_multiply(n.gradients(n.bytes), dscores, *n.last);
+  Matrix dx(n.last->rows(), n.last->cols());
+  multiply(dx, dscores, n.values(n.bytes));
+  dx = n.norm.backward(dx, ready);
   for (auto block = n.blocks.rbegin(); block != n.blocks.rend(); ++block) block->backward(dx, ready);
 
   n.gradients(n.positions).setZero();

@@ -18,10 +18,18 @@ namespace train {
 using Matrix = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
 using MatrixView = Eigen::Map<Matrix, Eigen::Aligned64>;
 using RowView = Eigen::Map<Eigen::RowVectorXf, Eigen::Aligned64>;
+using In = const Eigen::Ref<const Matrix, 0, Eigen::OuterStride<>>&;  // a Matrix, a MatrixView or a block of one
+using Out = Eigen::Ref<Matrix, 0, Eigen::OuterStride<>>;
 using Ready = Gpt::GradientReady;
 
 inline MatrixView matrix(const Parameter& p, std::span<float> of) { return {of.data(), p.shape[0], p.shape[1]}; }
 inline RowView row(std::span<float> of) { return {of.data(), static_cast<Eigen::Index>(of.size())}; }
+
+// out = a b, a b^T and a^T b; out has the size of the product. Every product of this model is one of these three functions,
+// because Eigen's product is slow to compile for each further pair of types.
+inline void multiply(Out out, In a, In b) { out.noalias() = a * b; }
+inline void multiply_transposed(Out out, In a, In b) { out.noalias() = a * b.transpose(); }
+inline void transposed_multiply(Out out, In a, In b) { out.noalias() = a.transpose() * b; }
 
 // Creates parameters.
 struct Initializer {
@@ -52,7 +60,9 @@ class Linear {
 
   const Matrix& forward(const Matrix& x) {
     x_ = &x;
-    y_.noalias() = x * matrix(weight_, weight_.value);
+    const MatrixView weight = matrix(weight_, weight_.value);
+    y_.resize(x.rows(), weight.cols());
+    multiply(y_, x, weight);
     y_.rowwise() += row(bias_.value);
     return y_;
   }
@@ -60,9 +70,10 @@ class Linear {
   const Matrix& backward(const Matrix& dy, const Ready& ready) {
     row(bias_.gradient) = dy.colwise().sum();
     ready(bias_.index);
-    matrix(weight_, weight_.gradient).noalias() = x_->transpose() * dy;
+    transposed_multiply(matrix(weight_, weight_.gradient), *x_, dy);
     ready(weight_.index);
-    dx_.noalias() = dy * matrix(weight_, weight_.value).transpose();
+    dx_.resizeLike(*x_);
+    multiply_transposed(dx_, dy, matrix(weight_, weight_.value));
     return dx_;
   }
 
@@ -155,30 +166,31 @@ class Attention {
     weights_.resize(qkv.rows() * heads_, length);
     for (Eigen::Index i = 0; i < qkv.rows() / length * heads_; ++i) {
       auto weights = weights_.middleRows(i * length, length);
-      weights.noalias() = head(qkv, kQuery, i) * head(qkv, kKey, i).transpose();
+      multiply_transposed(weights, head(qkv, kQuery, i), head(qkv, kKey, i));
       for (Eigen::Index t = 0; t < length; ++t) {  // row t: softmax over the bytes up to t only
         auto seen = weights.row(t).head(t + 1);
         seen.array() = ((seen.array() - seen.maxCoeff()) * scale()).exp();
         seen /= seen.sum();
         weights.row(t).tail(length - t - 1).setZero();
       }
-      head(y_, 0, i).noalias() = weights * head(qkv, kValue, i);
+      multiply(head(y_, 0, i), weights, head(qkv, kValue, i));
     }
     return y_;
   }
 
   const Matrix& backward(const Matrix& dy) {
     dqkv_.resizeLike(*qkv_);
+    dscores_.resize(length_, length_);
     for (Eigen::Index i = 0; i < dy.rows() / length_ * heads_; ++i) {
       const auto weights = weights_.middleRows(i * length_, length_);
-      head(dqkv_, kValue, i).noalias() = weights.transpose() * head(dy, 0, i);
-      dscores_.noalias() = head(dy, 0, i) * head(*qkv_, kValue, i).transpose();
+      transposed_multiply(head(dqkv_, kValue, i), weights, head(dy, 0, i));
+      multiply_transposed(dscores_, head(dy, 0, i), head(*qkv_, kValue, i));
       for (Eigen::Index t = 0; t < length_; ++t) {
         const float along = dscores_.row(t).dot(weights.row(t));
         dscores_.row(t).array() = scale() * weights.row(t).array() * (dscores_.row(t).array() - along);
       }
-      head(dqkv_, kQuery, i).noalias() = dscores_ * head(*qkv_, kKey, i);
-      head(dqkv_, kKey, i).noalias() = dscores_.transpose() * head(*qkv_, kQuery, i);
+      multiply(head(dqkv_, kQuery, i), dscores_, head(*qkv_, kKey, i));
+      transposed_multiply(head(dqkv_, kKey, i), dscores_, head(*qkv_, kQuery, i));
     }
     return dqkv_;
   }
