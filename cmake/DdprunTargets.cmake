@@ -86,8 +86,9 @@ if(DDPRUN_SANITIZE)
 endif()
 
 # ddprun_target(NAME): sets the project's warnings, and includes written from the repository root ("rendezvous/base/error.hpp").
-# In a unity build (CMAKE_UNITY_BUILD) the files of one folder are compiled as one, which parses what they include once: names in their
-# anonymous namespaces must differ. A file with options of its own stays alone, as does one that tests replace.
+# In a unity build (CMAKE_UNITY_BUILD) the files of a folder beside the target's CMakeLists.txt, and of those below it, are
+# compiled as one, which parses what they include once: names in their anonymous namespaces must differ. A file with options of
+# its own stays alone, as does one that tests replace.
 function(ddprun_target name)
   get_target_property(is_unity ${name} UNITY_BUILD)
   if(is_unity)
@@ -95,6 +96,7 @@ function(ddprun_target name)
     get_target_property(sources ${name} SOURCES)
     foreach(source IN LISTS sources)
       get_filename_component(folder "${source}" DIRECTORY)
+      string(REGEX REPLACE "/.*" "" folder "${folder}")
       set_source_files_properties("${source}" PROPERTIES UNITY_GROUP "${name}/${folder}")
     endforeach()
   endif()
@@ -111,14 +113,14 @@ function(ddprun_target name)
 endfunction()
 
 # ddprun_tests_replace(FILE...): tests link other objects in the places of these files' own, so where tests are built each
-# has one to itself. The global property DDPRUN_FOLDERS_IN_PARTS lists their folders.
+# has one to itself. The global property DDPRUN_FOLDERS_IN_PARTS lists the folders whose unity builds lack them.
 function(ddprun_tests_replace)
   if(NOT DDPRUN_BUILD_TESTS)
     return()
   endif()
   set_source_files_properties(${ARGN} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
   foreach(file IN LISTS ARGN)
-    get_filename_component(folder "${file}" DIRECTORY)
+    string(REGEX REPLACE "/.*" "" folder "${file}")
     set_property(GLOBAL APPEND PROPERTY DDPRUN_FOLDERS_IN_PARTS "${CMAKE_CURRENT_SOURCE_DIR}/${folder}")
   endforeach()
 endfunction()

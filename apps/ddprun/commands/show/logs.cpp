@@ -25,8 +25,8 @@ namespace {
 
 using rendezvous::Descriptor;
 
-constexpr std::chrono::milliseconds kLookAgain{100};
-constexpr std::chrono::seconds kAskAgain{1};  // whether there is a new round
+constexpr std::chrono::milliseconds kReadAgain{100};
+constexpr std::chrono::seconds kAskForRoundAgain{1};  // whether there is a new round
 
 // One stream of one worker, as its file has it.
 class LogFile {
@@ -76,14 +76,14 @@ class Logs {
     const Descriptor launcher(static_cast<int>(syscall(SYS_pidfd_open, job_.view.pid, 0)));
     if (!open_round(job_.view)) return 1;
     print(!follows);
-    auto next_question = std::chrono::steady_clock::now() + kAskAgain;
+    auto next_question = std::chrono::steady_clock::now() + kAskForRoundAgain;
     while (follows) {
       pollfd ended = {launcher.get(), POLLIN, 0};
-      const bool is_over = poll(&ended, launcher ? 1 : 0, static_cast<int>(kLookAgain.count())) > 0;
+      const bool is_over = poll(&ended, launcher ? 1 : 0, static_cast<int>(kReadAgain.count())) > 0;
       print(is_over);
       if (is_over) return 0;
       if (std::chrono::steady_clock::now() < next_question) continue;
-      next_question = std::chrono::steady_clock::now() + kAskAgain;
+      next_question = std::chrono::steady_clock::now() + kAskForRoundAgain;
       if (!look_for_round()) {
         print(true);
         return 0;
