@@ -63,6 +63,9 @@ if(DDPRUN_PORTABLE_COMPILER)
     string(REGEX REPLACE "=.*" "" name "${setting}")
     add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-U${name}> $<$<COMPILE_LANGUAGE:CXX>:-D${setting}>)
   endforeach()
+  # The linker leaves out what no program uses, function by function.
+  add_compile_options(-ffunction-sections -fdata-sections)
+  add_link_options(LINKER:--gc-sections)
   # These checks name libc++'s files, which lie elsewhere on each machine.
   add_compile_options("-ffile-prefix-map=${DDPRUN_PORTABLE_LIBRARY}=zig")
   # The processor checks where calls, jumps and returns lead.
@@ -107,7 +110,7 @@ function(ddprun_target name)
     # and overlap in `"text" + string`.
     -Wno-missing-field-initializers
     # It takes the files that are compiled as one for headers.
-    $<$<AND:$<BOOL:${is_unity}>,$<CXX_COMPILER_ID:GNU>>:-Wno-subobject-linkage>
+    $<$<AND:$<BOOL:${is_unity}>,$<COMPILE_LANG_AND_ID:CXX,GNU>>:-Wno-subobject-linkage>
     $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized> $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>
     $<$<BOOL:${DDPRUN_WERROR}>:-Werror>)
 endfunction()
