@@ -25,8 +25,8 @@ using Ready = Gpt::GradientReady;
 inline MatrixView matrix(const Parameter& p, std::span<float> of) { return {of.data(), p.shape[0], p.shape[1]}; }
 inline RowView row(std::span<float> of) { return {of.data(), static_cast<Eigen::Index>(of.size())}; }
 
-// out = a b, a b^T and a^T b; out has the size of the product. Every product of this model is one of these three functions,
-// because Eigen's product is slow to compile for each further pair of types.
+// out = a b, a b^T and a^T b; out has the size of the product. Every product of this model is one of these three
+// functions, because Eigen's product is slow to compile for each further pair of types.
 inline void multiply(Out out, In a, In b) { out.noalias() = a * b; }
 inline void multiply_transposed(Out out, In a, In b) { out.noalias() = a * b.transpose(); }
 inline void transposed_multiply(Out out, In a, In b) { out.noalias() = a.transpose() * b; }
