@@ -19,6 +19,8 @@ using namespace ddp::testing;
 
 namespace {
 
+constexpr char kSanitizedLoop[] = "a loop that counts is in one of the sanitizer's functions, and then in another";
+
 const Words kWaits = {"say=up", "wait"};
 constexpr std::size_t kWays = 10;  // in hanging_worker.cpp, without those that need steps
 
@@ -70,7 +72,7 @@ void check_all_ways(const Words& arguments, std::size_t ways) {
 
 TEST_CASE("hang: each of a table of hangs has its rank and line named, and the job goes on",
           "[launcher][integration]") {
-  skip_with_thread_sanitizer("a loop that counts is in one of the sanitizer's functions, and then in another");
+  skip_with_thread_sanitizer(kSanitizedLoop);
   check_all_ways({}, kWays);
 }
 
@@ -125,6 +127,7 @@ TEST_CASE("hang: --on-hang is refused where it could do nothing, or harm", "[lau
 
 TEST_CASE("hang: on two nodes both name the rank and its line, though it is on one of them",
           "[launcher][integration]") {
+  skip_with_thread_sanitizer(kSanitizedLoop);
   const Words options = {"--nnodes=2",        "--nproc-per-node=1", "--hang-timeout=0.3",
                          "--on-hang=restart", "--max-restarts=20",  "--log-format=json"};
   const std::string port = std::to_string(free_port());
