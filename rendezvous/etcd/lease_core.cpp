@@ -118,10 +118,10 @@ LeaseCore::LeaseCore(LeaseConfig config)
 Transaction LeaseCore::claim_transaction() const {
   Transaction claim;
   if (inherited_) {
-    claim.if_all = {{holder_key_, Comparison::Of::Modified, inherited_->epoch},
-                    {holder_key_, Comparison::Of::Lease, lease_}};
+    claim.if_all = {{holder_key_, KeyComparison::Of::Modified, inherited_->epoch},
+                    {holder_key_, KeyComparison::Of::Lease, lease_}};
   } else {
-    claim.if_all = {{holder_key_, Comparison::Of::Created, 0}};
+    claim.if_all = {{holder_key_, KeyComparison::Of::Created, 0}};
   }
   claim.then = {PutKey{holder_key_, holder_value_, lease_}, ReadKey{record_key_}};
   claim.otherwise = {ReadKey{holder_key_}, ReadKey{record_key_}};
@@ -131,13 +131,14 @@ Transaction LeaseCore::claim_transaction() const {
 Transaction LeaseCore::look_transaction() const { return {{}, {ReadKey{holder_key_}, ReadKey{record_key_}}, {}}; }
 
 Transaction LeaseCore::write_transaction() const {
-  return {{{holder_key_, Comparison::Of::Modified, epoch_}, {record_key_, Comparison::Of::Modified, record_modified_}},
+  return {{{holder_key_, KeyComparison::Of::Modified, epoch_},
+           {record_key_, KeyComparison::Of::Modified, record_modified_}},
           {PutKey{record_key_, record_value(epoch_, newest_.number, newest_.text), record_lease_}},
           {ReadKey{holder_key_}, ReadKey{record_key_}}};
 }
 
 Transaction LeaseCore::erase_transaction() const {
-  return {{{holder_key_, Comparison::Of::Modified, epoch_}},
+  return {{{holder_key_, KeyComparison::Of::Modified, epoch_}},
           {DeleteKey{record_key_}, DeleteKey{holder_key_}},
           {ReadKey{holder_key_}}};
 }

@@ -31,7 +31,7 @@ json put_of(const PutKey& put) {
 }
 json delete_of(const DeleteKey& what) { return {{"key", base64_of(what.key)}}; }
 
-json comparison_of(const Comparison& comparison) {
+json comparison_of(const KeyComparison& comparison) {
   struct Names {
     const char *target, *field;
   };
@@ -65,7 +65,7 @@ Words words(const PutKey& put) { return {"/kv/put", put_of(put)}; }
 Words words(const DeleteKey& gone) { return {"/kv/deleterange", delete_of(gone)}; }
 Words words(const Transaction& transaction) {
   json compare = json::array();
-  for (const Comparison& comparison : transaction.if_all) compare.push_back(comparison_of(comparison));
+  for (const KeyComparison& comparison : transaction.if_all) compare.push_back(comparison_of(comparison));
   return {"/kv/txn",
           {{"compare", std::move(compare)},
            {"success", operations_of(transaction.then)},

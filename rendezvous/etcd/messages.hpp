@@ -47,7 +47,7 @@ struct PutKey {
 struct DeleteKey {
   std::string key;
 };
-struct Comparison {
+struct KeyComparison {
   enum class Of { Created, Modified, Lease };  // a key that is not there has 0 of each
   std::string key;
   Of of = Of::Modified;
@@ -55,7 +55,7 @@ struct Comparison {
 };
 using KeyOperation = std::variant<ReadKey, PutKey, DeleteKey>;
 struct Transaction {  // does `then` if all comparisons are true, else `otherwise`; at one revision
-  std::vector<Comparison> if_all;
+  std::vector<KeyComparison> if_all;
   std::vector<KeyOperation> then;
   std::vector<KeyOperation> otherwise;
 };

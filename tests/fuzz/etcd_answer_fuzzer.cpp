@@ -26,7 +26,7 @@ EtcdRequest request_of(unsigned char kind) {
       return ReadKey{"h"};
     case 1:
       return Transaction{
-          {{"h", Comparison::Of::Created, 0}}, {PutKey{"h", "x"}, ReadKey{"r"}}, {ReadKey{"h"}, ReadKey{"r"}}};
+          {{"h", KeyComparison::Of::Created, 0}}, {PutKey{"h", "x"}, ReadKey{"r"}}, {ReadKey{"h"}, ReadKey{"r"}}};
     case 2:
       return GrantLease{5};
     case 3:

@@ -67,7 +67,8 @@ TEST_CASE("etcd client: keys, transactions, leases and a watch are as etcd has t
       [&](const WatchNews& news) { events.insert(events.end(), news.events.begin(), news.events.end()); },
       [](const EtcdOutcome&) { FAIL("the watch ended"); });
 
-  const Transaction create = {{{key, Comparison::Of::Created, 0}}, {PutKey{key, bytes, lease.lease}}, {ReadKey{key}}};
+  const Transaction create = {
+      {{key, KeyComparison::Of::Created, 0}}, {PutKey{key, bytes, lease.lease}}, {ReadKey{key}}};
   const EtcdAnswer created = loop.answer(client, create);
   CHECK(created.succeeded);
   const EtcdAnswer again = loop.answer(client, create);
@@ -79,10 +80,10 @@ TEST_CASE("etcd client: keys, transactions, leases and a watch are as etcd has t
   CHECK(again.find(key)->lease == lease.lease);
 
   const auto replace = [&](std::int64_t modified, LeaseId of) {
-    return loop.answer(
-        client,
-        Transaction{
-            {{key, Comparison::Of::Modified, modified}, {key, Comparison::Of::Lease, of}}, {PutKey{key, "x", of}}, {}});
+    return loop.answer(client,
+                       Transaction{{{key, KeyComparison::Of::Modified, modified}, {key, KeyComparison::Of::Lease, of}},
+                                   {PutKey{key, "x", of}},
+                                   {}});
   };
   CHECK_FALSE(replace(created.revision + 1, lease.lease).succeeded);
   CHECK_FALSE(replace(created.revision, lease.lease + 1).succeeded);

@@ -91,7 +91,7 @@ class EtcdModel {
   }
   EtcdOutcome on(const Transaction& transaction) {
     bool is_true = true;
-    for (const Comparison& one : transaction.if_all) is_true = is_true && value_of(one) == one.equals;
+    for (const KeyComparison& one : transaction.if_all) is_true = is_true && value_of(one) == one.equals;
     const auto& operations = is_true ? transaction.then : transaction.otherwise;
     bool changes = false;
     for (const KeyOperation& one : operations) {
@@ -112,11 +112,11 @@ class EtcdModel {
     return refusal(EtcdRefusal::Kind::Other);  // lease_core does not ask it
   }
 
-  std::int64_t value_of(const Comparison& one) const {
+  std::int64_t value_of(const KeyComparison& one) const {
     const KeyValue* const found = find(one.key);
     if (found == nullptr) return 0;
-    if (one.of == Comparison::Of::Created) return found->created;
-    return one.of == Comparison::Of::Modified ? found->modified : found->lease;
+    if (one.of == KeyComparison::Of::Created) return found->created;
+    return one.of == KeyComparison::Of::Modified ? found->modified : found->lease;
   }
 
   void carry_out(const KeyOperation& operation, EtcdAnswer& to) {

@@ -41,9 +41,10 @@ TEST_CASE("etcd messages: base64 gives back what it was given, and refuses what 
 }
 
 TEST_CASE("etcd messages: a transaction is written as the gateway reads it", "[rendezvous][unit]") {
-  const RequestWords words = words_of(Transaction{{{"h", Comparison::Of::Created, 0}, {"h", Comparison::Of::Lease, 77}},
-                                                  {PutKey{"h", "x", 77}, DeleteKey{"r"}},
-                                                  {ReadKey{"h"}}});
+  const RequestWords words =
+      words_of(Transaction{{{"h", KeyComparison::Of::Created, 0}, {"h", KeyComparison::Of::Lease, 77}},
+                           {PutKey{"h", "x", 77}, DeleteKey{"r"}},
+                           {ReadKey{"h"}}});
   CHECK(words.path == std::string("/kv/txn"));
   CHECK(words.body == R"({"compare":[{"create_revision":"0","key":"aA==","result":"EQUAL","target":"CREATE"},)"
                       R"({"key":"aA==","lease":"77","result":"EQUAL","target":"LEASE"}],)"
@@ -55,7 +56,7 @@ TEST_CASE("etcd messages: a transaction is written as the gateway reads it", "[r
 }
 
 TEST_CASE("etcd messages: what is left out of an answer is zero, false or empty", "[rendezvous][unit]") {
-  const Transaction claim = {{{"h", Comparison::Of::Created, 0}}, {PutKey{"h", "x"}}, {ReadKey{"h"}}};
+  const Transaction claim = {{{"h", KeyComparison::Of::Created, 0}}, {PutKey{"h", "x"}}, {ReadKey{"h"}}};
   const EtcdAnswer won = answer_of(
       claim, "{" + kHeader + R"(,"succeeded":true,"responses":[{"response_put":{"header":{"revision":"7"}}}]})");
   CHECK(won.succeeded);
