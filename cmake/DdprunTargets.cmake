@@ -88,13 +88,6 @@ if(DDPRUN_SANITIZE)
   endif()
 endif()
 
-# ddprun_unity_folder(FILE RESULT): the folder beside the target's CMakeLists.txt that a file is in, itself or further below.
-function(ddprun_unity_folder file result)
-  get_filename_component(folder "${file}" DIRECTORY)
-  string(REGEX REPLACE "/.*" "" folder "${folder}")
-  set(${result} "${folder}" PARENT_SCOPE)
-endfunction()
-
 # ddprun_target(NAME): sets the project's warnings, and includes written from the repository root ("rendezvous/base/error.hpp").
 # In a unity build (CMAKE_UNITY_BUILD) the files of a folder beside the target's CMakeLists.txt, and of those below it, are
 # compiled as one, which parses what they include once: names in their anonymous namespaces must differ. A file with options of
@@ -105,7 +98,8 @@ function(ddprun_target name)
     set_target_properties(${name} PROPERTIES UNITY_BUILD_MODE GROUP)
     get_target_property(sources ${name} SOURCES)
     foreach(source IN LISTS sources)
-      ddprun_unity_folder("${source}" folder)
+      get_filename_component(folder "${source}" DIRECTORY)
+      string(REGEX REPLACE "/.*" "" folder "${folder}")
       set_source_files_properties("${source}" PROPERTIES UNITY_GROUP "${name}/${folder}")
     endforeach()
   endif()
@@ -122,14 +116,9 @@ function(ddprun_target name)
 endfunction()
 
 # ddprun_tests_replace(FILE...): tests link other objects in the places of these files' own, so where tests are built each
-# has one to itself. The global property DDPRUN_FOLDERS_IN_PARTS lists the folders whose unity builds lack them.
+# has one to itself. The portable build shows that their folders can be compiled as one.
 function(ddprun_tests_replace)
-  if(NOT DDPRUN_BUILD_TESTS)
-    return()
+  if(DDPRUN_BUILD_TESTS)
+    set_source_files_properties(${ARGN} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
   endif()
-  set_source_files_properties(${ARGN} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
-  foreach(file IN LISTS ARGN)
-    ddprun_unity_folder("${file}" folder)
-    set_property(GLOBAL APPEND PROPERTY DDPRUN_FOLDERS_IN_PARTS "${CMAKE_CURRENT_SOURCE_DIR}/${folder}")
-  endforeach()
 endfunction()

@@ -12,7 +12,7 @@
 
 #include "rendezvous/agent_client.hpp"
 #include "rendezvous/base/error.hpp"
-#include "tests/integration/ddprun.hpp"
+#include "tests/attacks/asked_job.hpp"
 #include "tests/support/other_user.hpp"
 
 using Catch::Matchers::Contains;
@@ -22,35 +22,6 @@ using ddp::rendezvous::DescriptorMessage;
 using namespace ddp::testing;
 
 namespace {
-
-std::string variable_of(pid_t worker, const std::string& name) {
-  const std::string all = read_file("/proc/" + std::to_string(worker) + "/environ");
-  const std::size_t at = all.find(name + "=");
-  REQUIRE(at != std::string::npos);
-  return all.substr(at + name.size() + 1).c_str();
-}
-
-struct Job {
-  explicit Job(const Words& options = {})
-      : process(ddprun(Words{"--nproc-per-node=2"} + options, {"note=USR1", "say=up", "until=USR1", "exit=0"})) {
-    process.wait_for("up", 2);
-    workers = children_of(agent_of(process));
-    REQUIRE(workers.size() == 2);
-    socket = variable_of(workers[0], "DDPRUN_AGENT_SOCKET");
-  }
-  ~Job() {
-    for (const pid_t worker : workers) ::kill(worker, SIGUSR1);
-    process.wait();
-  }
-  std::string ask(const std::string& what) const {
-    return ask_agent(socket, "{\"version\":1,\"ask\":\"" + what + "\"}").text;
-  }
-  bool serves() const { return ask("state").find("\"phase\"") != std::string::npos; }
-
-  Process process;
-  std::vector<pid_t> workers;
-  std::string socket;
-};
 
 std::string read_all(const Descriptor& pipe) {
   std::string text;
@@ -64,7 +35,7 @@ std::string read_all(const Descriptor& pipe) {
 }  // namespace
 
 TEST_CASE("agent socket: another user is answered nothing, whatever it asks", "[attacks][integration]") {
-  const Job job;
+  const AskedJob job;
   for (const std::string what : {"state", "stacks", "job", "job_stacks", "job_stop", "job_save:USR1", "await"}) {
     CAPTURE(what);
     std::string answer = "none";
@@ -87,7 +58,7 @@ TEST_CASE("agent socket: another user is answered nothing, whatever it asks", "[
 }
 
 TEST_CASE("agent socket: words that are no question of a job go no further than the agent", "[attacks][integration]") {
-  const Job job;
+  const AskedJob job;
   for (const std::string what :
        {"job_", "jobs", "job_gold", "job_save", "job_save:", "job_save:KILL", "job_save:STOP", "job_save:TERM",
         "job_save:-1", "job_save:9", "job_stop ", "job_stillness", "job_verdict", "job_\\u001b[2J", "job_\\u0000"}) {
@@ -101,7 +72,7 @@ TEST_CASE("agent socket: words that are no question of a job go no further than 
 
 TEST_CASE("agent socket: programs that do not read their answers hold up nobody, and have a limit",
           "[attacks][integration]") {
-  const Job job;
+  const AskedJob job;
   std::vector<DescriptorMessage> unread;
   for (int i = 0; i < 64; ++i) unread.push_back(ask_agent(job.socket, R"({"version":1,"ask":"job"})"));
   CHECK(job.serves());
@@ -115,7 +86,7 @@ TEST_CASE("agent socket: programs that do not read their answers hold up nobody,
 }
 
 TEST_CASE("agent socket: programs that end before their answers come do the job no harm", "[attacks][integration]") {
-  const Job job;
+  const AskedJob job;
   for (int i = 0; i < 40; ++i) {
     for (const char* what : {"job", "job_stacks", "stacks"}) {
       ask_agent(job.socket, std::string(R"({"version":1,"ask":")") + what + "\"}");
@@ -127,22 +98,20 @@ TEST_CASE("agent socket: programs that end before their answers come do the job 
 
 TEST_CASE("agent socket: \"await\" without a group's memory, or from nobody, makes no successors",
           "[attacks][integration]") {
-  const Job job({"--keep-memory"});
-  const std::string own =
-      R"({"version":1,"ask":"await","incarnation":")" + variable_of(job.workers[0], "DDPRUN_INCARNATION") + "\"}";
+  const AskedJob job({"--keep-memory"});
+  const std::string own = R"({"version":1,"ask":"await","incarnation":")" + job.incarnation_of(0) + "\"}";
   CHECK_THAT(ask_agent(job.socket, own).text, Contains("a group's memory is one descriptor"));
   const Descriptor memory(memfd_create("group", MFD_CLOEXEC));
   CHECK_THAT(ask_agent(job.socket, own, {memory.get(), memory.get()}).text, Contains("one descriptor"));
   const std::string nobody = R"({"version":1,"ask":"await","incarnation":"0123456789abcdef"})";
   CHECK_THAT(ask_agent(job.socket, nobody, {memory.get()}).text, Contains("no worker of this round"));
-  const std::string group =
-      R"({"version":1,"ask":"group","incarnation":")" + variable_of(job.workers[1], "DDPRUN_INCARNATION") + "\"}";
+  const std::string group = R"({"version":1,"ask":"group","incarnation":")" + job.incarnation_of(1) + "\"}";
   CHECK_THAT(ask_agent(job.socket, group).text, Contains("no group of this round awaits successors"));
   CHECK(job.serves());
 }
 
 TEST_CASE("agent socket: requests that are no JSON of one object are refused in words", "[attacks][integration]") {
-  const Job job;
+  const AskedJob job;
   const std::string deep(5000, '[');
   for (const std::string& request :
        {std::string("job"), std::string("{"), std::string("[]"), std::string("\0", 1), std::string(R"({"version":1})"),

@@ -25,7 +25,6 @@
 using namespace ddp::rendezvous;
 using namespace ddp::testing;
 using Catch::Matchers::Contains;
-using Kind = EtcdRefusal::Kind;
 
 namespace {
 
@@ -112,7 +111,7 @@ class Loop {
     client.ask(std::move(request), [&](EtcdOutcome outcome) { came = std::move(outcome); });
     until([&] { return came.has_value(); });
     const auto* refusal = std::get_if<EtcdRefusal>(&*came);
-    return refusal ? *refusal : EtcdRefusal{Kind::Other, "(it was believed)"};
+    return refusal ? *refusal : EtcdRefusal{EtcdRefusal::Kind::Other, "(it was believed)"};
   }
 
  private:
@@ -148,7 +147,7 @@ TEST_CASE("etcd: a server that sends without end is left, and little of it is ke
     const FalseEtcd server(for_ever(begin, part));
     const EtcdRefusal why = loop.refusal(server.settings());
     INFO(why.why);
-    CHECK(why.kind == Kind::Unknown);
+    CHECK(why.kind == EtcdRefusal::Kind::Unknown);
     CHECK_THAT(why.why, Contains("more than") || Contains("not HTTP"));
     // A watch has no end either, but its lines do.
     EtcdClient client(loop.io, server.settings());

@@ -30,15 +30,13 @@ using Clock = std::chrono::steady_clock;
 
 namespace {
 
-// Workers that run until SIGUSR1 tells them to succeed.
-const Words kUntilTold = {"catch=USR1", "place", "meet", "ready", "wait"};
 // A node counts as lost after three seconds of silence, so the lease of its workers is two seconds.
 constexpr char kLostAfter3s[] = "last_call_timeout=1,keep_alive_interval=1,keep_alive_max_attempt=3";
 
 // An elastic job of one or two nodes on this machine. The node that was started first coordinates.
 class TwoNodes {
  public:
-  explicit TwoNodes(const Process::Options& options = {}, const Words& verbs = kUntilTold) {
+  explicit TwoNodes(const Process::Options& options = {}, const Words& verbs = kMeetUntilTold) {
     const int port = free_port();
     const std::string endpoint = "127.0.0.1:" + std::to_string(port);
     const Words words = {"--nnodes=1:2",  "--rdzv-backend=c10d", "--rdzv-endpoint=" + endpoint,

@@ -33,10 +33,6 @@ Words paths_in(const std::string& folder) {
   return paths;
 }
 
-void end(Process& job) {
-  for (const pid_t worker : children_of(agent_of(job))) ::kill(worker, SIGUSR1);
-}
-
 }  // namespace
 
 TEST_CASE("other users: they see nothing of a job's temporary files, logs and error files", "[attacks][integration]") {
@@ -67,7 +63,7 @@ TEST_CASE("other users: they see nothing of a job's temporary files, logs and er
     INFO(path);
     CHECK((mode_of(path) & 077) == 0);
   }
-  end(job);
+  tell_workers(job);
   CHECK(job.wait().code == 3);
   CHECK(mode_of(folder / "error.json") == 0600);
   CHECK(job.left_over().empty());
@@ -83,7 +79,7 @@ TEST_CASE("other users: links that they plant beside the error file are not writ
   for (const pid_t pid : {job.pid(), keeper_of(job), agent_of(job)}) {
     fs::create_symlink(victim, folder / ("error.json.tmp." + std::to_string(pid)));
   }
-  end(job);
+  tell_workers(job);
   CHECK(job.wait().code == 3);
   CHECK(read_file(victim) == "precious");
   CHECK_THAT(read_file(folder / "error.json"), Contains("errorCode"));

@@ -11,7 +11,7 @@
 #include "rendezvous/agent_client.hpp"
 #include "rendezvous/base/error.hpp"
 #include "rendezvous/kept/arena.hpp"
-#include "tests/integration/ddprun.hpp"
+#include "tests/attacks/asked_job.hpp"
 #include "tests/support/other_user.hpp"
 
 using Catch::Matchers::Contains;
@@ -21,40 +21,19 @@ using namespace ddp::testing;
 
 namespace {
 
-// A job with two workers that keep nothing themselves. Its agent is asked in their place.
-struct KeepingJob {
-  explicit KeepingJob(const Words& options = {"--keep-memory"})
-      : process(ddprun(Words{"--nproc-per-node=2"} + options, {"note=USR1", "say=up", "until=USR1", "exit=0"})) {
-    process.wait_for("up", 2);
-    workers = children_of(agent_of(process));
-    REQUIRE(workers.size() == 2);
-    socket = variable_of(workers[0], "DDPRUN_AGENT_SOCKET");
-  }
-  ~KeepingJob() {
-    for (const pid_t worker : workers) ::kill(worker, SIGUSR1);
-    process.wait();
-  }
-
-  static std::string variable_of(pid_t worker, const std::string& name) {
-    const std::string all = read_file("/proc/" + std::to_string(worker) + "/environ");
-    const std::size_t at = all.find(name + "=");
-    REQUIRE(at != std::string::npos);
-    return all.substr(at + name.size() + 1).c_str();
-  }
+// Its workers keep nothing themselves.
+struct KeepingJob : AskedJob {
+  explicit KeepingJob(const Words& options = {"--keep-memory"}) : AskedJob(options) {}
 
   // Asks as this worker. `what` are the members that follow.
   DescriptorMessage ask(std::size_t worker, const std::string& what) const {
-    return ask_agent(socket, "{\"version\":1,\"ask\":\"keep\",\"incarnation\":\"" +
-                                 variable_of(workers[worker], "DDPRUN_INCARNATION") + "\"," + what + "}");
+    return ask_agent(
+        socket, "{\"version\":1,\"ask\":\"keep\",\"incarnation\":\"" + incarnation_of(worker) + "\"," + what + "}");
   }
   DescriptorMessage ask(std::size_t worker, const std::string& name, const std::string& bytes) const {
     return ask(worker, "\"layout\":" + std::to_string(ddp::rendezvous::kKeptVersion) + ",\"name\":\"" + name +
                            "\",\"bytes\":" + bytes);
   }
-
-  Process process;
-  std::vector<pid_t> workers;
-  std::string socket;
 };
 
 }  // namespace
@@ -114,8 +93,8 @@ TEST_CASE("kept memory: what a worker has kept is shown to it alone, and for rea
     return ask_agent(job.socket,
                      R"({"version":1,"ask":"kept","incarnation":")" + incarnation + R"(","name":")" + name + "\"}");
   };
-  const std::string zero = KeepingJob::variable_of(job.workers[0], "DDPRUN_INCARNATION");
-  const std::string one = KeepingJob::variable_of(job.workers[1], "DDPRUN_INCARNATION");
+  const std::string zero = job.incarnation_of(0);
+  const std::string one = job.incarnation_of(1);
   CHECK(look(zero, "model").descriptors.empty());
   REQUIRE(job.ask(0, "model", "8192").descriptors.size() == 1);
   const DescriptorMessage seen = look(zero, "model");
@@ -128,8 +107,7 @@ TEST_CASE("kept memory: what a worker has kept is shown to it alone, and for rea
 
 TEST_CASE("kept memory: another user gets none", "[attacks][integration]") {
   const KeepingJob job;
-  const std::string request = "{\"version\":1,\"ask\":\"keep\",\"incarnation\":\"" +
-                              KeepingJob::variable_of(job.workers[0], "DDPRUN_INCARNATION") +
+  const std::string request = "{\"version\":1,\"ask\":\"keep\",\"incarnation\":\"" + job.incarnation_of(0) +
                               "\",\"name\":\"model\",\"bytes\":4096}";
   std::string answer;
   as_other_user([&] {

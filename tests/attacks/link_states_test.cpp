@@ -22,8 +22,10 @@ using ddp::rendezvous::WorkersPhase;
 using ddp::testing::agent_of;
 using ddp::testing::ddprun;
 using ddp::testing::free_port;
+using ddp::testing::kUntilTold;
 using ddp::testing::LinkSpeaker;
 using ddp::testing::Process;
+using ddp::testing::tell_workers;
 
 namespace {
 
@@ -33,7 +35,7 @@ const std::string kEscapes = "\x1b]0;title\a\x1b[2J\x1b]52;c;ZXZpbA==\a";
 std::vector<std::string> node0(const std::vector<std::string>& options) {
   std::vector<std::string> words = {"--nproc-per-node=1", "--rdzv-id=job", "--max-restarts=0"};
   words.insert(words.end(), options.begin(), options.end());
-  return ddprun(words, {"note=USR1", "say=up", "until=USR1", "exit=0"});
+  return ddprun(words, kUntilTold);
 }
 std::vector<std::string> static_node0(int port) {
   return node0({"--nnodes=2", "--node-rank=0", "--master-addr=127.0.0.1", "--master-port=" + std::to_string(port)});
@@ -73,10 +75,6 @@ AgentState running(AgentState state, const Directive& run) {
 AgentState with_failure(AgentState state, ExitStatus status, int local_rank = 0, int rank = 1) {
   state.failures.push_back({.rank = rank, .local_rank = local_rank, .host = state.host, .status = status});
   return state;
-}
-
-void release_workers(const Process& job) {
-  for (const pid_t worker : ddp::testing::children_of(agent_of(job))) ::kill(worker, SIGUSR1);
 }
 
 int peak_memory_mb(pid_t pid) {
@@ -158,7 +156,7 @@ TEST_CASE("link states: a state that cannot be true closes its link with the rea
   end.phase = WorkersPhase::Idle;
   end.succeeded = true;
   last.say(end);
-  release_workers(job);
+  tell_workers(job);
   while (const auto directive = last.hear<Directive>()) {
     if (directive->kind == Directive::Kind::Exit) break;
   }

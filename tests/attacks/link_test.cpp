@@ -23,7 +23,7 @@ using Part = Relay::Part;
 
 namespace {
 
-const Words kUntilTold = {"note=USR1", "place", "say=up", "until=USR1"};
+const Words kPlaceUntilTold = {"note=USR1", "place", "say=up", "until=USR1"};
 
 // A secret file, and what gives it to a process.
 class SecretFile {
@@ -46,15 +46,11 @@ Process::Options without_secret() {
   return options;
 }
 
-std::vector<std::string> node(int rank, int port, const Words& more = {}, const Words& verbs = kUntilTold) {
+std::vector<std::string> node(int rank, int port, const Words& more = {}, const Words& verbs = kPlaceUntilTold) {
   return ddprun(Words{"--nnodes=2", "--node_rank=" + std::to_string(rank), "--master_addr=127.0.0.1",
                       "--master_port=" + std::to_string(port), "--rdzv-conf=keep_alive_interval=1"} +
                     more,
                 verbs);
-}
-
-void tell_workers(const Process& job) {
-  for (const pid_t worker : children_of(agent_of(job))) ::kill(worker, SIGUSR1);
 }
 
 std::string pass_on(From, Part, const std::string& bytes) { return bytes; }

@@ -48,15 +48,14 @@ RawConnection strangers_connection(int port, const std::string& bytes) {
 TcpStore own_connection(int port) { return {"127.0.0.1", static_cast<std::uint16_t>(port), kDeadline}; }
 
 // A job of one node with two workers that run until end().
-struct Job {
-  explicit Job(const Process::Options& options = {})
-      : process(ddprun({"--nproc-per-node=2", "--master-port=" + std::to_string(port)},
-                       {"count", "note=USR1", "say=up", "until=USR1", "exit=0"}),
+struct RunningJob {
+  explicit RunningJob(const Process::Options& options = {})
+      : process(ddprun({"--nproc-per-node=2", "--master-port=" + std::to_string(port)}, Words{"count"} + kUntilTold),
                 options) {
     process.wait_for("up", 2);
   }
   Result end() {
-    for (const pid_t worker : children_of(agent_of(process))) ::kill(worker, SIGUSR1);
+    tell_workers(process);
     return process.wait();
   }
   const int port = free_port();
@@ -74,7 +73,7 @@ TEST_CASE("local users: another user neither reads nor changes a job's keys, als
     REQUIRE(run(ddprun_raw({"--make-secret", file})).code == 0);
     options.environment["DDPRUN_SECRET_FILE"] = file;
   }
-  Job job(options);
+  RunningJob job(options);
   TcpStore own = own_connection(job.port);
   own.set("address of rank 0", "10.0.0.7:4000");
 
@@ -92,7 +91,7 @@ TEST_CASE("local users: another user neither reads nor changes a job's keys, als
 }
 
 TEST_CASE("local users: what another user sent before he went away is not applied", "[attacks][integration]") {
-  Job job;
+  RunningJob job;
   TcpStore own = own_connection(job.port);
   own.set("k", "ours");
   const bool resets = GENERATE(false, true);
@@ -112,7 +111,7 @@ TEST_CASE("local users: what another user sent before he went away is not applie
 }
 
 TEST_CASE("local users: another user cannot hide his socket behind a network interface", "[attacks][integration]") {
-  Job job;
+  RunningJob job;
   std::optional<RawConnection> stranger;
   bool is_bound = false;
   as_other_user([&] {
@@ -167,11 +166,10 @@ TEST_CASE("local users: another user is refused where agents arrive, before a wo
 
 TEST_CASE("local users: --any-user lets workers of another user in", "[attacks][integration]") {
   const int port = free_port();
-  Process job(ddprun({"--any-user", "--nproc-per-node=1", "--master-port=" + std::to_string(port)},
-                     {"note=USR1", "say=up", "until=USR1", "exit=0"}));
+  Process job(ddprun({"--any-user", "--nproc-per-node=1", "--master-port=" + std::to_string(port)}, kUntilTold));
   job.wait_for("up");
   CHECK(strangers_connection(port, kHello).receive(kHelloAnswer.size()) == kHelloAnswer);
-  for (const pid_t worker : children_of(agent_of(job))) ::kill(worker, SIGUSR1);
+  tell_workers(job);
   CHECK(job.wait().code == 0);
 }
 

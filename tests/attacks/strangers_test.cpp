@@ -50,7 +50,7 @@ TEST_CASE("strangers: other protocols at the job's port are closed at once, cost
       CHECK(stranger.ended());
     }
   }
-  for (const pid_t worker : ddp::testing::children_of(ddp::testing::agent_of(job))) ::kill(worker, SIGUSR1);
+  ddp::testing::tell_workers(job);
   const auto result = job.wait();
   CHECK(result.code == 0);
   CHECK(count(result.err, "store: closed ") <= 10);  // at most one a second

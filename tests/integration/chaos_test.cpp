@@ -12,16 +12,8 @@ using namespace ddp::testing;
 
 namespace {
 
-const Words kWaits = {"note=USR1", "say=up", "until=USR1", "exit=0"};
-
 Words chaos(const Process& job, const Words& options) {
   return ddprun_raw(Words{"chaos", std::to_string(job.pid())} + options);
-}
-
-void end(Process& job) {
-  for (const pid_t worker : children_of(agent_of(job))) kill(worker, SIGUSR1);
-  CHECK(job.wait().code == 0);
-  CHECK(job.all_gone());
 }
 
 // Returns the first rank that `ddprun chaos` says it has killed.
@@ -34,7 +26,7 @@ std::string killed_rank(const std::string& out) {
 }  // namespace
 
 TEST_CASE("chaos: workers are killed as often as asked for", "[apps][integration]") {
-  Process job(ddprun({"--nproc-per-node=4", "--max-restarts=3"}, kWaits));
+  Process job(ddprun({"--nproc-per-node=4", "--max-restarts=3"}, kUntilTold));
   job.wait_for("up", 4);
   const Result killed = run(chaos(job, {"--every=1ms", "--count=3"}));
   CAPTURE(killed.out, killed.err);
@@ -50,7 +42,7 @@ TEST_CASE("chaos: workers are killed as often as asked for", "[apps][integration
 TEST_CASE("chaos: a seed repeats which worker is killed", "[apps][integration]") {
   std::vector<std::string> ranks;
   for (int time = 0; time < 2; ++time) {
-    Process job(ddprun({"--nproc-per-node=4"}, kWaits));
+    Process job(ddprun({"--nproc-per-node=4"}, kUntilTold));
     job.wait_for("up", 4);
     ranks.push_back(killed_rank(run(chaos(job, {"--every=1ms", "--count=1", "--seed=7"})).out));
     CHECK(job.wait().code == 128 + SIGKILL);
@@ -62,9 +54,9 @@ TEST_CASE("chaos: a seed repeats which worker is killed", "[apps][integration]")
 
 TEST_CASE("chaos: an agent, or all of a node, is killed, and nothing of it is left", "[apps][integration]") {
   const std::string kind = GENERATE("agent", "node");
-  Process other(ddprun({"--nproc-per-node=1"}, kWaits));
+  Process other(ddprun({"--nproc-per-node=1"}, kUntilTold));
   other.wait_for("up");
-  Process job(ddprun({"--nproc-per-node=2", "--max-restarts=3"}, kWaits));
+  Process job(ddprun({"--nproc-per-node=2", "--max-restarts=3"}, kUntilTold));
   job.wait_for("up", 2);
   const pid_t agent = agent_of(job);
   const Result killed = run(chaos(job, {"--every=1ms", "--kind=" + kind}));
@@ -75,22 +67,22 @@ TEST_CASE("chaos: an agent, or all of a node, is killed, and nothing of it is le
   CHECK_THAT(killed.out, Contains("the job has ended, after 1 kill\n"));
   CHECK(job.wait().code != 0);
   CHECK(job.all_gone());
-  end(other);
+  succeed(other);
 }
 
 TEST_CASE("chaos: it ends with the job, however long it would wait", "[apps][integration]") {
-  Process job(ddprun({"--nproc-per-node=1"}, kWaits));
+  Process job(ddprun({"--nproc-per-node=1"}, kUntilTold));
   job.wait_for("up");
   Process killer(chaos(job, {"--every=1h"}));
   killer.wait_for("kills a worker every 3600 s");
-  end(job);
+  succeed(job);
   const Result ended = killer.wait();
   CHECK(ended.code == 0);
   CHECK_THAT(ended.out, Contains("the job has ended, after 0 kills"));
 }
 
 TEST_CASE("chaos: a job that is not there is refused", "[apps][integration]") {
-  Process job(ddprun({"--nproc-per-node=1"}, kWaits));
+  Process job(ddprun({"--nproc-per-node=1"}, kUntilTold));
   job.wait_for("up");
   const Result none = run(ddprun_raw({"chaos", "no-such-job"}));
   CHECK(none.code == 2);
@@ -98,5 +90,5 @@ TEST_CASE("chaos: a job that is not there is refused", "[apps][integration]") {
   const Result wrong = run(ddprun_raw({"chaos", "--kind=all"}));
   CHECK(wrong.code == 2);
   CHECK_THAT(wrong.err, Contains("--kind all: give worker, agent or node"));
-  end(job);
+  succeed(job);
 }

@@ -2,6 +2,7 @@
 // Starts ddprun with fake workers, for the tests in this folder.
 #pragma once
 
+#include <catch2/catch.hpp>
 #include <csignal>
 #include <stdexcept>
 #include <string>
@@ -64,6 +65,23 @@ inline void kill_node(const Process& job) {
   ::kill(agent_of(job), SIGSTOP);
   ::kill(keeper_of(job), SIGKILL);
 }
+
+// The verbs of workers that say "up", run until tell_workers(), and then succeed.
+inline const Words kUntilTold = {"note=USR1", "say=up", "until=USR1", "exit=0"};
+// Tells the workers of this node to end.
+inline void tell_workers(const Process& job) {
+  for (const pid_t worker : children_of(agent_of(job))) ::kill(worker, SIGUSR1);
+}
+// Does so, and checks that the job ends well and leaves nothing.
+inline void succeed(Process& job) {
+  tell_workers(job);
+  CHECK(job.wait().code == 0);
+  CHECK(job.all_gone());
+}
+
+// The verbs of workers that say their place, and "ready" once all have met; SIGUSR1, which ddprun passes on, has them
+// succeed.
+inline const Words kMeetUntilTold = {"catch=USR1", "place", "meet", "ready", "wait"};
 
 // Returns the same command with a program of the test's own.
 inline std::vector<std::string> ddprun_raw(std::vector<std::string> words) {

@@ -14,12 +14,12 @@ using Catch::Contains;
 using ddp::testing::TemporaryFolder;
 using StartMode = CheckpointFile::StartMode;
 
-const GptShape kTiny = {.context = 4, .layers = 1, .heads = 2, .width = 8};
+const GptShape kSmallest = {.context = 4, .layers = 1, .heads = 2, .width = 8};
 const ddp::Metadata kIdentity = {{"width", "8"}, {"seed", "1"}};
 
 // A model that has been trained for a while.
 struct Training {
-  explicit Training(const GptShape& shape = kTiny) : gpt(shape) {
+  explicit Training(const GptShape& shape = kSmallest) : gpt(shape) {
     gpt.initialise(1);
     optimizer.set_lr(1e-2);
   }

@@ -33,8 +33,6 @@ using Clock = std::chrono::steady_clock;
 
 namespace {
 
-const ddp_backend_table& table() { return host_backend(); }
-
 std::string invitation(TcpStore& store, const std::string& group) {
   return store.get(group + "/segment/0", std::chrono::seconds(60));
 }
@@ -53,9 +51,9 @@ int connect_to(const std::string& name) {
 int sum_once(ddp_backend_group* group, int expected) {
   float one = 1;
   BackendError error;
-  const bool right = table().all_reduce(group, &one, 1, 0, 0, 0, 60'000, &error) == DDP_BACKEND_OK &&
+  const bool right = host_backend().all_reduce(group, &one, 1, 0, 0, 0, 60'000, &error) == DDP_BACKEND_OK &&
                      one == static_cast<float>(expected);
-  table().group_destroy(group);
+  host_backend().group_destroy(group);
   return right ? 0 : 1;
 }
 
@@ -144,9 +142,10 @@ TEST_CASE("host group: a rank that calls something else gets an error at once, a
       ddp_backend_group* group = join_group(server.port(), "g", number, 2);
       std::vector<float> values(100, 1.0F);
       BackendError error;
-      const auto status = table().all_reduce(group, values.data(), number == 0 ? 100 : 50, 0, 0, 0, 60'000, &error);
-      table().group_abort(group);
-      table().group_destroy(group);
+      const auto status =
+          host_backend().all_reduce(group, values.data(), number == 0 ? 100 : 50, 0, 0, 0, 60'000, &error);
+      host_backend().group_abort(group);
+      host_backend().group_destroy(group);
       const bool said = std::string(error.text).find("ranks disagree") != std::string::npos;
       return (status == DDP_BACKEND_ERROR && said) || status == DDP_BACKEND_PEER_LOST ? 7 : 1;
     };
@@ -168,8 +167,8 @@ TEST_CASE("host group: a deadline ends a wait for a rank that is stopped", "[col
   const pid_t first = fork_rank([&] {
     ddp_backend_group* group = join_group(server.port(), "g", 0, 2);
     BackendError error;
-    const auto status = table().barrier(group, 0, 50, &error);
-    table().group_destroy(group);
+    const auto status = host_backend().barrier(group, 0, 50, &error);
+    host_backend().group_destroy(group);
     return static_cast<int>(status);
   });
   CHECK(reap(first) == DDP_BACKEND_TIMEOUT);
@@ -206,14 +205,14 @@ int use_shared_buffers(std::uint16_t port, int rank) {
   constexpr std::int64_t kPages = 2 * kBytes / 4096, kRings = 4096;
   BackendError error;
   void* memory = nullptr;
-  if (table().allocate(group, kBytes, 0, 60'000, &memory, &error) != DDP_BACKEND_OK) return 1;
+  if (host_backend().allocate(group, kBytes, 0, 60'000, &memory, &error) != DDP_BACKEND_OK) return 1;
   if (static_cast<unsigned char*>(memory)[kBytes - 1] != 0) return 2;
   if (pages_of_segments() < kPages) return 3;
-  if (table().barrier(group, 0, 60'000, &error) != DDP_BACKEND_OK) return 4;
-  table().release(group, memory);
-  if (table().barrier(group, 0, 60'000, &error) != DDP_BACKEND_OK) return 5;
+  if (host_backend().barrier(group, 0, 60'000, &error) != DDP_BACKEND_OK) return 4;
+  host_backend().release(group, memory);
+  if (host_backend().barrier(group, 0, 60'000, &error) != DDP_BACKEND_OK) return 5;
   if (pages_of_segments() > kRings) return 6;
-  if (table().barrier(group, 0, 60'000, &error) != DDP_BACKEND_OK) return 9;
+  if (host_backend().barrier(group, 0, 60'000, &error) != DDP_BACKEND_OK) return 9;
   if (rank == 0) {  // this process has too little address space left to map the parts of both ranks
     rlim_t pages = 0;
     std::ifstream("/proc/self/statm") >> pages;
@@ -223,7 +222,7 @@ int use_shared_buffers(std::uint16_t port, int rank) {
   }
   const int said = memfd_create("stderr", MFD_CLOEXEC), own_stderr = dup(STDERR_FILENO);
   dup2(said, STDERR_FILENO);
-  const auto status = table().allocate(group, kBytes, 0, 60'000, &memory, &error);
+  const auto status = host_backend().allocate(group, kBytes, 0, 60'000, &memory, &error);
   dup2(own_stderr, STDERR_FILENO);
   char line[256] = "";
   if (pread(said, line, sizeof line - 1, 0) < 0) return 10;
@@ -240,10 +239,11 @@ int use_shared_buffers(std::uint16_t port, int rank) {
     if (values[i] != 0) return 11;
     values[i] = 1;
   }
-  if (table().all_reduce(group, values, kBytes / sizeof(float), 0, 0, 0, 60'000, &error) != DDP_BACKEND_OK) return 12;
+  if (host_backend().all_reduce(group, values, kBytes / sizeof(float), 0, 0, 0, 60'000, &error) != DDP_BACKEND_OK)
+    return 12;
   const bool right = values[0] == 2 && values[kBytes / sizeof(float) - 1] == 2;
-  table().release(group, memory);
-  table().group_destroy(group);
+  host_backend().release(group, memory);
+  host_backend().group_destroy(group);
   return right ? 7 : 13;
 }
 

@@ -25,8 +25,6 @@ using namespace ddp::collectives::test;
 
 namespace {
 
-const ddp_backend_table& table() { return host_backend(); }
-
 struct Pipe {
   Pipe() { REQUIRE(pipe2(ends, O_CLOEXEC) == 0); }
   ~Pipe() {
@@ -54,13 +52,13 @@ double wait_for_part_of_end(const StoreProcess& server, const std::string& name)
       float value = 0;
       ddp_backend_status status = DDP_BACKEND_OK;
       if (rank == 0) {
-        status = table().all_reduce(group, &value, 1, 0, 0, 0, 60'000, &error);
+        status = host_backend().all_reduce(group, &value, 1, 0, 0, 0, 60'000, &error);
       } else {
         ddp_backend_message* message = nullptr;
         std::int32_t peer = 0;
-        status = table().receive(group, &value, sizeof value, DDP_BACKEND_ANY_RANK, 0, &message, &error);
-        if (status == DDP_BACKEND_OK) status = table().message_wait(group, message, 60'000, &peer, &error);
-        table().message_free(message);
+        status = host_backend().receive(group, &value, sizeof value, DDP_BACKEND_ANY_RANK, 0, &message, &error);
+        if (status == DDP_BACKEND_OK) status = host_backend().message_wait(group, message, 60'000, &peer, &error);
+        host_backend().message_free(message);
       }
       report(waiting.ends[1], group, status, error.text);
       return 0;
@@ -109,7 +107,7 @@ TEST_CASE("host group: a rank whose process becomes another program is lost, tho
   const pid_t survivor = fork_rank([&] {
     ddp_backend_group* group = join_group(server.port(), "g", 0, 2);
     BackendError error;
-    const auto status = table().barrier(group, 0, 60'000, &error);
+    const auto status = host_backend().barrier(group, 0, 60'000, &error);
     report(lost.ends[1], group, status, error.text);
     return 0;
   });

@@ -24,10 +24,10 @@ namespace {
 
 using Nodes = std::vector<std::optional<int>>;
 
-const World kWorlds[] = {{{0, 0, 1, 1}, place_on_numa_node},
-                         {{0, 0, 0, 1, 1}, place_on_numa_node},
-                         {{1, 1, 0, 0, 0, 0}, place_on_numa_node},
-                         {{0, 0, 1, 1, 2, 2, 3, 3}, place_on_numa_node}};
+const World kNumaWorlds[] = {{{0, 0, 1, 1}, place_on_numa_node},
+                             {{0, 0, 0, 1, 1}, place_on_numa_node},
+                             {{1, 1, 0, 0, 0, 0}, place_on_numa_node},
+                             {{0, 0, 1, 1, 2, 2, 3, 3}, place_on_numa_node}};
 
 }  // namespace
 
@@ -58,12 +58,12 @@ TEST_CASE("numa: a rank's NUMA node is a part of its place, not of what decides 
 }
 
 TEST_CASE("numa: random programs in threads compute what the model does", "[collectives][integration]") {
-  run_in_threads(kWorlds);
+  run_in_threads(kNumaWorlds);
 }
 
 TEST_CASE("numa: random programs in processes with small rings compute what the model does",
           "[collectives][integration]") {
-  run_in_processes(kWorlds, {{"4096", "4096"}, {"65536", "65536"}});
+  run_in_processes(kNumaWorlds, {{"4096", "4096"}, {"65536", "65536"}});
 }
 
 TEST_CASE("numa: a sum has the same bits on one NUMA node and on several, of any size and type",
@@ -75,7 +75,7 @@ TEST_CASE("numa: a sum has the same bits on one NUMA node and on several, of any
 }
 
 TEST_CASE("numa: whenever a rank is killed, the others name it, and nothing is left", "[collectives][integration]") {
-  kill_ranks({kWorlds[0], kWorlds[1]});
+  kill_ranks({kNumaWorlds[0], kNumaWorlds[1]});
 }
 
 namespace {

@@ -29,7 +29,7 @@ using Catch::Matchers::Contains;
 
 namespace {
 
-void write(const std::filesystem::path& file, const std::string& text) {
+void make_file(const std::filesystem::path& file, const std::string& text) {
   std::filesystem::create_directories(file.parent_path());
   std::ofstream(file) << text;
 }
@@ -39,9 +39,9 @@ void write(const std::filesystem::path& file, const std::string& text) {
 TEST_CASE("CPU quota: version 1 is understood, and no quota is no answer", "[collectives][unit]") {
   const ddp::testing::TemporaryFolder folder;
   const std::filesystem::path at = folder.path();
-  write(at / "self", "4:cpu,cpuacct:/x\n7:memory:/x\n0::/\n");
-  write(at / "sys/cpu/x/cpu.cfs_quota_us", "150000\n");
-  write(at / "sys/cpu/x/cpu.cfs_period_us", "100000\n");
+  make_file(at / "self", "4:cpu,cpuacct:/x\n7:memory:/x\n0::/\n");
+  make_file(at / "sys/cpu/x/cpu.cfs_quota_us", "150000\n");
+  make_file(at / "sys/cpu/x/cpu.cfs_period_us", "100000\n");
   CHECK(cpu_quota(at / "self", at / "sys") == 1.5);
   CHECK_FALSE(cpu_quota(at / "none", at / "sys"));
 }

@@ -12,12 +12,12 @@
 #include "collectives/float_conversion.hpp"
 #include "collectives/host/backend.hpp"
 #include "collectives/reduce_kernels.hpp"
+#include "tests/collectives/host/job.hpp"
 
 namespace ddp::collectives::test {
 namespace {
 
 using Bytes = std::vector<unsigned char>;
-constexpr std::int64_t kTimeoutMs = 120'000;
 
 enum class Kind {
   AllReduce,
@@ -43,12 +43,6 @@ struct Call {
   std::uint32_t root;
   std::uint64_t values;
 };
-
-std::uint64_t mix(std::uint64_t x) {  // splitmix64's finaliser
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9U;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebU;
-  return x ^ (x >> 31);
-}
 
 class Draw {
  public:

@@ -11,6 +11,12 @@
 
 namespace ddp::collectives::test {
 
+inline std::uint64_t mix(std::uint64_t x) {  // splitmix64's finaliser
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9U;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebU;
+  return x ^ (x >> 31);
+}
+
 // The groups of a world: which ranks are in each, and the bytes of their rings and of their log of results; without a
 // log a group awaits no successors.
 struct GroupPlan {

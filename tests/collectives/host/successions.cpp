@@ -18,12 +18,12 @@
 
 #include "collectives/backend_error.hpp"
 #include "tests/collectives/host/job.hpp"
+#include "tests/collectives/host/program.hpp"
 
 namespace ddp::collectives::test {
 namespace {
 
 using rendezvous::Descriptor;
-constexpr std::int64_t kTimeoutMs = 60'000;
 
 SegmentPlan plan_of(std::uint32_t ranks, std::uint64_t log_bytes) {
   SegmentPlan plan = plan_segment(ranks, 256 << 10, 0);
@@ -35,11 +35,6 @@ std::vector<std::int32_t> numbers(std::uint32_t ranks) {
   std::vector<std::int32_t> all(ranks);
   std::iota(all.begin(), all.end(), 0);
   return all;
-}
-
-std::uint64_t mix(std::uint64_t x) {
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9U;
-  return x ^ (x >> 31);
 }
 
 // One rank's collectives. What each one is given depends on the results of those before.

@@ -25,15 +25,12 @@ using Catch::Matchers::Contains;
 
 namespace {
 
-constexpr std::int64_t kTimeoutMs = 60'000;
 constexpr int kWrong = 77;  // exit code of a rank that got a wrong result
-
-const ddp_backend_table& table() { return host_backend(); }
 
 // Sums as many ones of all ranks. Returns the status, or kWrong.
 int sum(ddp_backend_group* group, std::size_t count, BackendError* error, std::int64_t timeout_ms = kTimeoutMs) {
   std::vector<float> ones(count, 1);
-  const auto status = table().all_reduce(group, ones.data(), count, 0, 0, 0, timeout_ms, error);
+  const auto status = host_backend().all_reduce(group, ones.data(), count, 0, 0, 0, timeout_ms, error);
   const auto ranks = static_cast<float>(group->size());
   const bool right = std::count(ones.begin(), ones.end(), ranks) == static_cast<std::ptrdiff_t>(count);
   return status != DDP_BACKEND_OK || right ? static_cast<int>(status) : kWrong;
@@ -85,7 +82,7 @@ void mark_or_throw(ddp_backend_group* group) {
 int try_to_sum(ddp_backend_group* group) {
   BackendError error;
   const int status = sum(group, 100, &error);
-  table().group_destroy(group);
+  host_backend().group_destroy(group);
   return status;
 }
 
@@ -122,12 +119,12 @@ TEST_CASE("successors: a rank that dies in a window with a message is lost, and 
     char byte = 'b';
     ddp_backend_message* message = nullptr;
     std::int32_t peer = group->membership.rank() == 0 ? 1 : 0;
-    const auto status = peer == 1 ? table().send(group, &byte, 1, peer, 0, &message, &error)
-                                  : table().receive(group, &byte, 1, peer, 0, &message, &error);
+    const auto status = peer == 1 ? host_backend().send(group, &byte, 1, peer, 0, &message, &error)
+                                  : host_backend().receive(group, &byte, 1, peer, 0, &message, &error);
     if (status != DDP_BACKEND_OK) throw std::runtime_error(error.text);
-    if (table().message_wait(group, message, kTimeoutMs, &peer, &error) != DDP_BACKEND_OK)
+    if (host_backend().message_wait(group, message, kTimeoutMs, &peer, &error) != DDP_BACKEND_OK)
       throw std::runtime_error(error.text);
-    table().message_free(message);
+    host_backend().message_free(message);
   };
   const auto exchange = [&](ddp_backend_group* group) {
     mark_or_throw(group);
@@ -170,7 +167,7 @@ TEST_CASE("successors: a message that is under way at a mark makes the window af
     BackendError error;
     static char byte = 0;
     ddp_backend_message* message = nullptr;
-    if (group->membership.rank() == 1) table().receive(group, &byte, 1, 0, 0, &message, &error);
+    if (group->membership.rank() == 1) host_backend().receive(group, &byte, 1, 0, 0, &message, &error);
     mark_or_throw(group);
   };
   const Succession world(2);
@@ -209,7 +206,7 @@ TEST_CASE("successors: the deadline ends a wait for a place that nobody takes, a
   const Succession left(2);
   const auto mark_and_leave = [](ddp_backend_group* group) {
     mark_or_throw(group);
-    table().group_destroy(group);
+    host_backend().group_destroy(group);
   };
   CHECK(play(left, {mark_and_leave, mark_or_throw, try_to_sum}) == DDP_BACKEND_PEER_LOST);
   CHECK_THAT(why_refused(left, {}), Contains("it has left the group"));
@@ -218,23 +215,23 @@ TEST_CASE("successors: the deadline ends a wait for a place that nobody takes, a
 namespace {
 
 // What a process of rank 1 calls after its mark.
-using Call = std::function<ddp_backend_status(ddp_backend_group*, ddp_backend_error*)>;
+using GroupCall = std::function<ddp_backend_status(ddp_backend_group*, ddp_backend_error*)>;
 
-Call sum_of(std::size_t count, ddp_backend_reduce_op op = 0) {
+GroupCall sum_of(std::size_t count, ddp_backend_reduce_op op = 0) {
   return [count, op](ddp_backend_group* group, ddp_backend_error* error) {
     std::vector<float> ones(count, 1);
-    return table().all_reduce(group, ones.data(), count, 0, op, 0, kTimeoutMs, error);
+    return host_backend().all_reduce(group, ones.data(), count, 0, op, 0, kTimeoutMs, error);
   };
 }
 
 // Rank 1 sends `count` elements to rank 0.
-Call exchange_of(std::size_t count) {
+GroupCall exchange_of(std::size_t count) {
   return [count](ddp_backend_group* group, ddp_backend_error* error) {
     const bool sends = group->membership.rank() == 1;
     const std::size_t sent[] = {sends ? count : 0, 0}, received[] = {0, sends ? 0 : count};
     const std::vector<float> input(count);
     std::vector<float> output(count);
-    return table().all_to_all(group, input.data(), sent, output.data(), received, 0, 0, kTimeoutMs, error);
+    return host_backend().all_to_all(group, input.data(), sent, output.data(), received, 0, 0, kTimeoutMs, error);
   };
 }
 
@@ -242,7 +239,7 @@ ddp_backend_status forgotten_mark(ddp_backend_group*, ddp_backend_error*) { retu
 
 // A successor of rank 1 that makes one call after its mark, and then the sum that rank 0 waits with. Returns how that
 // ends, or 7 if the process is said to be not deterministic.
-int succeed_and_call(const Succession& world, const Call& call, bool marks = true) {
+int succeed_and_call(const Succession& world, const GroupCall& call, bool marks = true) {
   ddp_backend_group* const group = world.succeed(1, world.kept(1).records[0].position);
   if (marks) mark_or_throw(group);
   BackendError error;
@@ -251,7 +248,7 @@ int succeed_and_call(const Succession& world, const Call& call, bool marks = tru
   if (status != DDP_BACKEND_OK) throw std::runtime_error(error.text);
   const int code = sum(group, 100, &error);
   if (std::string(error.text).starts_with("not deterministic")) return 7;
-  table().group_destroy(group);
+  host_backend().group_destroy(group);
   return code;
 }
 
@@ -260,11 +257,11 @@ int succeed_and_call(const Succession& world, const Call& call, bool marks = tru
 TEST_CASE("successors: one that repeats something else gets an error and changes nothing, so that another can succeed",
           "[collectives][integration]") {
   struct Difference {
-    Call before, repeated;
+    GroupCall before, repeated;
     bool marks = true;
   };
   const auto barrier = [](ddp_backend_group* group, ddp_backend_error* error) {
-    return table().barrier(group, 0, kTimeoutMs, error);
+    return host_backend().barrier(group, 0, kTimeoutMs, error);
   };
   const std::vector<Difference> differences = {{sum_of(100), sum_of(99)},        {sum_of(50'000), sum_of(50'001)},
                                                {sum_of(100), sum_of(100, 3)},    {sum_of(100), barrier},
@@ -295,7 +292,7 @@ TEST_CASE("successors: one that marks where its predecessor called something els
     BackendError error;
     if (sum(group, 10, &error) != DDP_BACKEND_OK) throw std::runtime_error(error.text);
     if (group->membership.rank() == 1) world.kept(1).records[0].position = position(*group);
-    if (table().barrier(group, 0, kTimeoutMs, &error) != DDP_BACKEND_OK) throw std::runtime_error(error.text);
+    if (host_backend().barrier(group, 0, kTimeoutMs, &error) != DDP_BACKEND_OK) throw std::runtime_error(error.text);
   };
   const auto replace = [&] {
     CHECK(reap(fork_rank([&] {
@@ -397,9 +394,9 @@ TEST_CASE("successors: a group that meets through the store awaits them, too", "
     mark_or_throw(group);
     void* memory = nullptr;
     BackendError error;
-    if (table().allocate(group, 4096, 0, kTimeoutMs, &memory, &error) != DDP_BACKEND_OK) return 10;
+    if (host_backend().allocate(group, 4096, 0, kTimeoutMs, &memory, &error) != DDP_BACKEND_OK) return 10;
     if (group->collectives.buffers().were_used()) return 11;
-    table().release(group, memory);
+    host_backend().release(group, memory);
     return try_to_sum(group);
   });
   int record[2];

@@ -21,7 +21,7 @@ namespace {
 
 constexpr char kSanitizedLoop[] = "a loop that counts is in one of the sanitizer's functions, and then in another";
 
-const Words kWaits = {"say=up", "wait"};
+const Words kForEver = {"say=up", "wait"};
 constexpr std::size_t kWays = 10;  // in hanging_worker.cpp, without those that need steps
 
 // Returns the lines of ddprun's JSON log that are about this kind of event.
@@ -105,7 +105,7 @@ TEST_CASE("hang: with --on-hang tell the job goes on, and says so when it does",
                      {"note=USR1", "say=up", "until=USR1", "say=more", "exit=0"}));
   job.wait_for("no progress: no output and no step for ");
   job.wait_for("all ranks are at one place");
-  for (const pid_t worker : children_of(agent_of(job))) kill(worker, SIGUSR1);
+  tell_workers(job);
   const Result end = job.wait();
   CAPTURE(end.err);
   CHECK(end.code == 0);
@@ -164,7 +164,7 @@ TEST_CASE("hang: with --on-hang stop a job of two nodes ends with code 1 on both
                          "--max-restarts=3"};
   const std::string port = std::to_string(free_port());
   const auto node = [&](int rank) {
-    return ddprun(options + Words{"--node-rank=" + std::to_string(rank), "--master-port=" + port}, kWaits);
+    return ddprun(options + Words{"--node-rank=" + std::to_string(rank), "--master-port=" + port}, kForEver);
   };
   Process first(node(0)), second(node(1));
   for (Process* job : {&first, &second}) {
@@ -228,7 +228,7 @@ TEST_CASE("stacks before the stop: the report of a failure ends with what the ot
   const Words workers = {"note=USR1", "say=up", "0:until=USR1", "0:exit=3", "wait"};
   Process job(ddprun({"--nproc-per-node=3", "--stacks-timeout=10"}, workers));
   job.wait_for("up", 3);
-  for (const pid_t worker : children_of(agent_of(job))) kill(worker, SIGUSR1);
+  tell_workers(job);
   const Result end = job.wait();
   CAPTURE(end.err);
   CHECK(end.code == 3);

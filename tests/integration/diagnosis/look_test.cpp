@@ -17,20 +17,12 @@ using namespace ddp::testing;
 
 namespace {
 
-const Words kWaits = {"note=USR1", "say=up", "until=USR1", "exit=0"};
-
 std::string pid_of(const Process& job) { return std::to_string(job.pid()); }
-
-void end(Process& job) {
-  for (const pid_t worker : children_of(agent_of(job))) kill(worker, SIGUSR1);
-  CHECK(job.wait().code == 0);
-  CHECK(job.all_gone());
-}
 
 }  // namespace
 
 TEST_CASE("look: ps JOB shows a job with what its workers use", "[apps][integration]") {
-  Process job(ddprun({"--nproc-per-node=2", "--rdzv-id=seen", "--max-restarts=3"}, kWaits));
+  Process job(ddprun({"--nproc-per-node=2", "--rdzv-id=seen", "--max-restarts=3"}, kUntilTold));
   job.wait_for("up", 2);
   json state;
   wait_until([&] {  // it has said so, and sleeps in a moment
@@ -52,14 +44,14 @@ TEST_CASE("look: ps JOB shows a job with what its workers use", "[apps][integrat
   const Result page = run(ddprun_raw({"ps", pid_of(job)}));
   CHECK(page.code == 0);
   CHECK_THAT(page.out, Contains("job seen") && Contains("2 workers on 1 node") && Contains("coordinator"));
-  end(job);
+  succeed(job);
 }
 
 TEST_CASE("look: the GPUs of a node are shown with the ranks that use them, from the second look on",
           "[apps][integration]") {
   Process::Options options;
   options.environment = {{"LD_LIBRARY_PATH", FAKE_NVML_FOLDER}, {"FAKE_NVML_GPUS", "2"}};
-  Process job(ddprun({"--nproc-per-node=1"}, kWaits), options);
+  Process job(ddprun({"--nproc-per-node=1"}, kUntilTold), options);
   job.wait_for("up");
   json gpus;
   const auto deadline = std::chrono::steady_clock::now() + kDeadline;
@@ -72,13 +64,13 @@ TEST_CASE("look: the GPUs of a node are shown with the ranks that use them, from
                                R"("memory_total_bytes":8000000000,"ranks":[0]})"));
   const std::string page = run(ddprun_raw({"ps", pid_of(job)})).out;
   CHECK_THAT(page, Contains("11 %") && Contains("2.0 GB") && Contains("8.0 GB"));
-  end(job);
+  succeed(job);
 }
 
 TEST_CASE("look: report has versions, stacks, rounds and the environment, and no secret", "[apps][integration]") {
   Process::Options options;
   options.environment = {{"MY_TOKEN", "hunter2"}, {"MY_FLAG", "blue"}};
-  Process job(ddprun({"--nproc-per-node=2", "--rdzv-id=told", "--max-restarts=1"}, kWaits), options);
+  Process job(ddprun({"--nproc-per-node=2", "--rdzv-id=told", "--max-restarts=1"}, kUntilTold), options);
   job.wait_for("up", 2);
   kill(children_of(agent_of(job)).front(), SIGKILL);
   job.wait_for("up", 4);
@@ -92,7 +84,7 @@ TEST_CASE("look: report has versions, stacks, rounds and the environment, and no
   CHECK(all.at("stacks").size() == 2);
   CHECK(all.at("details").at("round") == 2);
   CHECK(all.at("nodes").at(0).at("facts").at("max_restarts") == 1);
-  end(job);
+  succeed(job);
 }
 
 TEST_CASE("look: a job that fails leaves its report in the log folder", "[apps][integration]") {
@@ -116,16 +108,16 @@ TEST_CASE("look: a job that fails leaves its report in the log folder", "[apps][
 }
 
 TEST_CASE("look: top prints one page where stdout is no terminal", "[apps][integration]") {
-  Process job(ddprun({"--nproc-per-node=1"}, kWaits));
+  Process job(ddprun({"--nproc-per-node=1"}, kUntilTold));
   job.wait_for("up");
   const Result page = run(ddprun_raw({"top", pid_of(job)}));
   CHECK(page.code == 0);
   CHECK_THAT(page.out, Contains("1 worker on 1 node") && !Contains("\x1b"));
-  end(job);
+  succeed(job);
 }
 
 TEST_CASE("look: top on a terminal renews its page, and gives the terminal back", "[apps][integration]") {
-  Process job(ddprun({"--nproc-per-node=1"}, kWaits));
+  Process job(ddprun({"--nproc-per-node=1"}, kUntilTold));
   job.wait_for("up");
   Process::Options options;
   options.on_terminal = true;
@@ -143,18 +135,18 @@ TEST_CASE("look: top on a terminal renews its page, and gives the terminal back"
   CHECK(result.code == (how_it_ends == "q" ? 0 : how_it_ends == "TERM" ? 128 + SIGTERM : 128 + SIGINT));
   CHECK_THAT(result.out, Contains("\x1b[?1049h") && Contains("\x1b[1m"));
   CHECK_THAT(result.out, Catch::EndsWith("\x1b[?25h\x1b[?1049l"));
-  end(job);
+  succeed(job);
 }
 
 TEST_CASE("look: top without colours prints none, and says when its job has ended", "[apps][integration]") {
-  Process job(ddprun({"--nproc-per-node=1"}, kWaits));
+  Process job(ddprun({"--nproc-per-node=1"}, kUntilTold));
   job.wait_for("up");
   Process::Options options;
   options.on_terminal = true;
   options.environment = {{"TERM", "xterm"}, {"NO_COLOR", "1"}};
   Process top(ddprun_raw({"top", pid_of(job), "--interval=10ms"}), options);
   top.wait_for("1 worker on 1 node");
-  end(job);
+  succeed(job);
   const Result result = top.wait();
   CHECK(result.code == 0);
   CHECK_THAT(result.out, !Contains("\x1b[1m") && Contains("the job has ended"));
@@ -163,7 +155,7 @@ TEST_CASE("look: top without colours prints none, and says when its job has ende
 TEST_CASE("look: logs prints what the workers' files have, of all or of one", "[apps][integration]") {
   const TemporaryFolder folder;
   Process job(ddprun({"--nproc-per-node=2", "--tee=3", "--log-dir=" + folder.path()},
-                     {"0:say=from zero", "1:shout=from one", "note=USR1", "say=up", "until=USR1", "exit=0"}));
+                     Words{"0:say=from zero", "1:shout=from one"} + kUntilTold));
   job.wait_for("up", 2);
   const Result all = run(ddprun_raw({"logs", pid_of(job)}));
   CHECK(all.code == 0);
@@ -173,29 +165,29 @@ TEST_CASE("look: logs prints what the workers' files have, of all or of one", "[
   const Result none = run(ddprun_raw({"logs", pid_of(job), "--rank=2"}));
   CHECK(none.code == 1);
   CHECK_THAT(none.err, Contains("rank 2 does not run on this machine"));
-  end(job);
+  succeed(job);
 }
 
 TEST_CASE("look: logs -f follows into the next round, and ends with the job", "[apps][integration]") {
   const TemporaryFolder folder;
-  Process job(ddprun({"--nproc-per-node=1", "--tee=3", "--max-restarts=1", "--log-dir=" + folder.path()}, kWaits));
+  Process job(ddprun({"--nproc-per-node=1", "--tee=3", "--max-restarts=1", "--log-dir=" + folder.path()}, kUntilTold));
   job.wait_for("up");
   Process follower(ddprun_raw({"logs", pid_of(job), "-f"}));
   follower.wait_for("up");
   kill(only_child_of(agent_of(job)), SIGKILL);
   follower.wait_for("up", 2);
-  end(job);
+  succeed(job);
   CHECK(follower.wait().code == 0);
 }
 
 TEST_CASE("look: logs of a job without files says how to have some", "[apps][integration]") {
-  Process job(ddprun({"--nproc-per-node=1"}, kWaits));
+  Process job(ddprun({"--nproc-per-node=1"}, kUntilTold));
   job.wait_for("up");
   const Result none = run(ddprun_raw({"logs", pid_of(job)}));
   CHECK(none.code == 1);
   CHECK(none.out.empty());
   CHECK_THAT(none.err, Contains("not written into files") && Contains("--tee 3"));
-  end(job);
+  succeed(job);
 }
 
 TEST_CASE("look: stop ends a job in order, and waits for it", "[apps][integration]") {
@@ -232,7 +224,7 @@ TEST_CASE("look: stop --save of a job that does not show that it has saved stops
 }
 
 TEST_CASE("look: stop --save sends nothing to workers that the signal would kill", "[apps][integration]") {
-  Process job(ddprun({"--nproc-per-node=2"}, {"1:note=USR2", "note=USR1", "say=up", "until=USR1", "exit=0"}));
+  Process job(ddprun({"--nproc-per-node=2"}, Words{"1:note=USR2"} + kUntilTold));
   job.wait_for("up", 2);
   const Result stop = run(ddprun_raw({"stop", pid_of(job), "--save", "SIGUSR2"}));
   CHECK(stop.code == 1);
@@ -243,7 +235,7 @@ TEST_CASE("look: stop --save sends nothing to workers that the signal would kill
   CHECK_THAT(wrong.err, Contains("--save SIGKILL: give a signal that a program can handle"));
   CHECK_THAT(run(ddprun_raw({"stop", pid_of(job), "--within=5s"})).err, Contains("--within is the time for --save"));
   CHECK(children_of(agent_of(job)).size() == 2);
-  end(job);
+  succeed(job);
 }
 
 TEST_CASE("look: command words are words of ddprun only at the very first place", "[apps][integration]") {

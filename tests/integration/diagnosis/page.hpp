@@ -17,9 +17,7 @@ namespace ddp::testing {
 class PageJob {
  public:
   explicit PageJob(const Words& options = {}, const Process::Options& process = {})
-      : process_(ddprun(Words{"--nproc-per-node=2", "--rdzv-id=shown", "--serve=0"} + options,
-                        {"note=USR1", "say=up", "until=USR1", "exit=0"}),
-                 process) {
+      : process_(ddprun(Words{"--nproc-per-node=2", "--rdzv-id=shown", "--serve=0"} + options, kUntilTold), process) {
     process_.wait_for("up", 2);
     process_.wait_for("the page of this job is at http://");
     const std::string& said = process_.err();
@@ -32,7 +30,7 @@ class PageJob {
   std::string url() const { return "http://127.0.0.1:" + std::to_string(port_); }
   rendezvous::RawConnection connect() const { return rendezvous::RawConnection::to(static_cast<std::uint16_t>(port_)); }
   Result end() {
-    for (const pid_t worker : children_of(agent_of(process_))) ::kill(worker, SIGUSR1);
+    tell_workers(process_);
     return process_.wait();
   }
 

@@ -42,12 +42,10 @@ std::string variable_of(pid_t worker, const std::string& name) {
   return all.substr(at + name.size() + 1).c_str();
 }
 
-const Words kWaits = {"note=USR1", "say=up", "until=USR1", "exit=0"};
-
 }  // namespace
 
 TEST_CASE("ps: a job is listed with its workers while it runs", "[apps][integration]") {
-  Process job(ddprun({"--nproc-per-node=2", "--rdzv-id=mine"}, kWaits));
+  Process job(ddprun({"--nproc-per-node=2", "--rdzv-id=mine"}, kUntilTold));
   job.wait_for("up", 2);
   const auto entry = listed(job);
   REQUIRE(entry);
@@ -71,7 +69,7 @@ TEST_CASE("ps: a job is listed with its workers while it runs", "[apps][integrat
 }
 
 TEST_CASE("ps: the round counts, and the workers are those of the newest one", "[apps][integration]") {
-  Process job(ddprun({"--nproc-per-node=1", "--max-restarts=1"}, kWaits));
+  Process job(ddprun({"--nproc-per-node=1", "--max-restarts=1"}, kUntilTold));
   job.wait_for("up");
   const pid_t first = only_child_of(agent_of(job));
   kill(first, SIGKILL);
@@ -89,7 +87,7 @@ TEST_CASE("ps: a job of which any process was killed is not listed, nor one of w
           "[apps][integration]") {
   const std::string which = GENERATE("guardian", "keeper", "agent", "worker", "all");
   CAPTURE(which);
-  Process job(ddprun({"--nproc-per-node=1"}, kWaits));
+  Process job(ddprun({"--nproc-per-node=1"}, kUntilTold));
   job.wait_for("up");
   const pid_t agent = agent_of(job), keeper = keeper_of(job), worker = only_child_of(agent);
   const std::string socket = variable_of(worker, "DDPRUN_AGENT_SOCKET");
@@ -109,9 +107,9 @@ TEST_CASE("ps: a job of which any process was killed is not listed, nor one of w
 
 TEST_CASE("ps: agents that are stopped cost one wait together, and a job that runs is found", "[apps][integration]") {
   const Words patient = {"--nproc-per-node=1", "--rdzv-conf=keep_alive_interval=60,keep_alive_max_attempt=5"};
-  Process runs(ddprun(patient, kWaits));
+  Process runs(ddprun(patient, kUntilTold));
   std::vector<std::unique_ptr<Process>> stopped;
-  for (int i = 0; i < 4; ++i) stopped.push_back(std::make_unique<Process>(ddprun(patient, kWaits)));
+  for (int i = 0; i < 4; ++i) stopped.push_back(std::make_unique<Process>(ddprun(patient, kUntilTold)));
   runs.wait_for("up");
   for (const auto& job : stopped) job->wait_for("up");
   std::vector<pid_t> agents;
@@ -136,7 +134,7 @@ TEST_CASE("ps: agents that are stopped cost one wait together, and a job that ru
 }
 
 TEST_CASE("ps: a request of another version, or of nonsense, is refused in words", "[apps][integration]") {
-  Process job(ddprun({"--nproc-per-node=1"}, kWaits));
+  Process job(ddprun({"--nproc-per-node=1"}, kUntilTold));
   job.wait_for("up");
   const pid_t worker = only_child_of(agent_of(job));
   const std::string socket = variable_of(worker, "DDPRUN_AGENT_SOCKET");

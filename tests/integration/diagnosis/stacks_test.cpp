@@ -15,20 +15,11 @@ using Catch::Matchers::Contains;
 using nlohmann::json;
 using namespace ddp::testing;
 
-namespace {
-
-const Words kWaits = {"note=USR1", "say=up", "until=USR1", "exit=0"};
-
-void end(Process& job) {
-  for (const pid_t worker : children_of(agent_of(job))) kill(worker, SIGUSR1);
-  CHECK(job.wait().code == 0);
-}
-
-}  // namespace
+namespace {}  // namespace
 
 TEST_CASE("stacks: the workers of a job that is named by its pid or the beginning of its id", "[apps][integration]") {
   const std::string id = "stacks-" + std::to_string(getpid());
-  Process job(ddprun({"--nproc-per-node=2", "--rdzv-id=" + id + "-long"}, kWaits));
+  Process job(ddprun({"--nproc-per-node=2", "--rdzv-id=" + id + "-long"}, kUntilTold));
   job.wait_for("up", 2);
   for (const std::string& name : {std::to_string(job.pid()), id}) {
     const Result shown = run(ddprun_raw({"stacks", name}));
@@ -40,26 +31,26 @@ TEST_CASE("stacks: the workers of a job that is named by its pid or the beginnin
   REQUIRE(all.size() == 2);
   const std::vector<pid_t> workers = children_of(agent_of(job));
   for (const json& worker : all) CHECK(std::count(workers.begin(), workers.end(), worker.at("pid").get<pid_t>()) == 1);
-  end(job);
+  succeed(job);
 }
 
 TEST_CASE("stacks: where the system lets nobody trace, there are the states of threads, and a line that says so",
           "[apps][integration]") {
   skip_with_sanitizer("programs trace themselves when they end");
-  Process job(Words{WITHOUT_CALL, "ptrace"} + ddprun({"--nproc-per-node=2"}, kWaits));
+  Process job(Words{WITHOUT_CALL, "ptrace"} + ddprun({"--nproc-per-node=2"}, kUntilTold));
   job.wait_for("up", 2);
   const Result shown = run(ddprun_raw({"stacks", std::to_string(job.pid())}));
   CAPTURE(shown.out, shown.err);
   CHECK(shown.code == 0);
   CHECK_THAT(shown.out, Contains("ranks 0-1: asleep in "));
   if (shown.out.find("no eu-stack") == std::string::npos) CHECK_THAT(shown.out, Contains("Operation not permitted"));
-  end(job);
+  succeed(job);
 }
 
 TEST_CASE("stacks: a name that means no job, or two, is refused with the jobs there are", "[apps][integration]") {
   const std::string id = "twice-" + std::to_string(getpid());
-  Process first(ddprun({"--nproc-per-node=1", "--rdzv-id=" + id + "a"}, kWaits));
-  Process second(ddprun({"--nproc-per-node=1", "--rdzv-id=" + id + "b"}, kWaits));
+  Process first(ddprun({"--nproc-per-node=1", "--rdzv-id=" + id + "a"}, kUntilTold));
+  Process second(ddprun({"--nproc-per-node=1", "--rdzv-id=" + id + "b"}, kUntilTold));
   first.wait_for("up");
   second.wait_for("up");
   const Result two = run(ddprun_raw({"stacks", id}));
@@ -68,8 +59,8 @@ TEST_CASE("stacks: a name that means no job, or two, is refused with the jobs th
   const Result none = run(ddprun_raw({"stacks", "no-such-job"}));
   CHECK(none.code == 2);
   CHECK_THAT(none.err, Contains("no job is called no-such-job; there are ") && Contains(id + "b (pid "));
-  end(first);
-  end(second);
+  succeed(first);
+  succeed(second);
   CHECK(run(ddprun_raw({"stacks", "a", "b"})).code == 2);
 }
 

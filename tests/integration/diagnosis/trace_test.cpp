@@ -161,8 +161,7 @@ TEST_CASE("trace: a worker that is killed leaves its last collective, and the re
 TEST_CASE("trace: a job that is killed leaves a file that loads, with all that was written", "[apps][integration]") {
   const TemporaryFolder folder;
   const std::string path = folder / "trace.json";
-  Process job(
-      traced(path, {"--nproc-per-node=2"}, FAKE_WORKER_BINARY, {"note=USR1", "say=up", "until=USR1", "exit=0"}));
+  Process job(traced(path, {"--nproc-per-node=2"}, FAKE_WORKER_BINARY, kUntilTold));
   job.wait_for("up", 2);
   wait_until([&] { return count(read_file(path), "\"process ") == 2; });
   kill(agent_of(job), SIGKILL);

@@ -13,7 +13,8 @@ using namespace ddp::testing;
 namespace {
 
 // Workers that say that all have met, and run until SIGUSR1 tells them to succeed.
-const Words kUntilTold = {"catch=USR1", "env=TORCHELASTIC_RUN_ID", "meet", "env=TORCHELASTIC_RESTART_COUNT", "wait"};
+const Words kShowUntilTold = {"catch=USR1", "env=TORCHELASTIC_RUN_ID", "meet", "env=TORCHELASTIC_RESTART_COUNT",
+                              "wait"};
 
 std::string manifest(const std::string& kind) { return std::string(MANIFESTS) + "/" + kind + ".yaml"; }
 
@@ -44,7 +45,7 @@ void finish(PodJob& job) {
 
 void lose_pods(const std::string& kind) {
   const Hosts hosts(8);
-  PodJob job(hosts, manifest(kind), kUntilTold);
+  PodJob job(hosts, manifest(kind), kShowUntilTold);
   start(job);
 
   auto begin = Clock::now();

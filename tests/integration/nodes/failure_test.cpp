@@ -17,8 +17,6 @@ namespace {
 
 using std::chrono::microseconds;
 
-// Workers that run until SIGUSR1 tells them to succeed.
-const Words kUntilTold = {"catch=USR1", "place", "meet", "ready", "wait"};
 // A node counts as lost after three seconds of silence.
 constexpr char kLostAfter3s[] = "last_call_timeout=1,keep_alive_interval=1,keep_alive_max_attempt=3";
 
@@ -92,7 +90,7 @@ TEST_CASE("nodes: a worker's death is known on the other nodes in much less than
           "[launcher][integration][P4]") {
   const Hosts hosts(3);
   constexpr int kRounds = 12;
-  NodesJob job(hosts, static_job(3) + Words{"--max-restarts=" + std::to_string(kRounds)}, kUntilTold);
+  NodesJob job(hosts, static_job(3) + Words{"--max-restarts=" + std::to_string(kRounds)}, kMeetUntilTold);
   for (int host = 0; host < 3; ++host) job.start_ranked(host);
   std::vector<microseconds> heard, restarted;
   for (int round = 1; round <= kRounds; ++round) {
@@ -164,7 +162,7 @@ TEST_CASE("nodes: workers that ignore the stop are killed after the grace on eve
 TEST_CASE("nodes: an elastic job goes on without a node that dies, and takes it in again when it is back",
           "[launcher][integration][A8][N13][N14]") {
   const Hosts hosts(3);
-  NodesJob job(hosts, c10d_job("1:3"), kUntilTold);
+  NodesJob job(hosts, c10d_job("1:3"), kMeetUntilTold);
   for (int host = 0; host < 3; ++host) job.start(host);
   for (int host = 0; host < 3; ++host) job.on(host).wait_for("met 3");
   const auto start = Clock::now();
@@ -192,7 +190,7 @@ TEST_CASE("nodes: an elastic job goes on without a node that dies, and takes it 
 TEST_CASE("nodes: an elastic job below MIN waits for another node, and goes on with it",
           "[launcher][integration][N1]") {
   const Hosts hosts(3);
-  NodesJob job(hosts, c10d_job("2:3") + Words{"--max-restarts=1"}, kUntilTold);
+  NodesJob job(hosts, c10d_job("2:3") + Words{"--max-restarts=1"}, kMeetUntilTold);
   for (const int host : {0, 1}) job.start(host);
   for (const int host : {0, 1}) job.on(host).wait_for("met 2");
   kill_node(job.on(1));
@@ -210,7 +208,7 @@ TEST_CASE("nodes: a job of a fixed size waits for the replacement of a lost node
   const Hosts hosts(3);
   for (const Words& options : {static_job(2), c10d_job("2")}) {
     CAPTURE(options);
-    NodesJob job(hosts, options + Words{"--max-restarts=1"}, kUntilTold);
+    NodesJob job(hosts, options + Words{"--max-restarts=1"}, kMeetUntilTold);
     job.start(0, {"--node_rank=0"});
     job.start(1, {"--node_rank=1"});
     for (const int host : {0, 1}) job.on(host).wait_for("met 2");
@@ -230,7 +228,7 @@ TEST_CASE("nodes: a lost node that may not be replaced, or is not in time, ends 
   for (const int budget : {0, 1}) {
     CAPTURE(budget);
     NodesJob job(hosts, static_job(3) + Words{"--max-restarts=" + std::to_string(budget), "--rdzv-conf=join_timeout=1"},
-                 kUntilTold);
+                 kMeetUntilTold);
     for (int host = 0; host < 3; ++host) job.start_ranked(host);
     for (int host = 0; host < 3; ++host) job.on(host).wait_for("met 3");
     kill_node(job.on(2));
@@ -254,7 +252,7 @@ TEST_CASE("nodes: when the coordinator's node dies the others kill their workers
   const Hosts hosts(3);
   for (const bool by_power : {false, true}) {
     CAPTURE(by_power);
-    NodesJob job(hosts, static_job(3) + Words{std::string("--rdzv-conf=") + kLostAfter3s}, kUntilTold);
+    NodesJob job(hosts, static_job(3) + Words{std::string("--rdzv-conf=") + kLostAfter3s}, kMeetUntilTold);
     for (int host = 0; host < 3; ++host) job.start_ranked(host);
     for (int host = 0; host < 3; ++host) job.on(host).wait_for("met 3");
     const auto start = Clock::now();
@@ -282,7 +280,7 @@ TEST_CASE(
     "nodes: an agent that was stopped for long has lost its workers and rejoins, one stopped for a moment goes on",
     "[launcher][integration][A4]") {
   const Hosts hosts(3);
-  NodesJob job(hosts, c10d_job("1:3", kLostAfter3s), kUntilTold);
+  NodesJob job(hosts, c10d_job("1:3", kLostAfter3s), kMeetUntilTold);
   for (int host = 0; host < 3; ++host) job.start(host);
   for (int host = 0; host < 3; ++host) job.on(host).wait_for("met 3");
   const pid_t fenced = only_child_of(agent_of(job.on(1)));
@@ -303,7 +301,7 @@ TEST_CASE(
 
 TEST_CASE("nodes: nothing happens to workers when a link is cut for a second", "[launcher][integration][N3]") {
   const Hosts hosts(3);
-  NodesJob job(hosts, c10d_job("3"), kUntilTold);
+  NodesJob job(hosts, c10d_job("3"), kMeetUntilTold);
   for (int host = 0; host < 3; ++host) job.start(host);
   for (int host = 0; host < 3; ++host) job.on(host).wait_for("met 3");
   hosts.cable_out(0);
@@ -368,7 +366,7 @@ TEST_CASE("nodes: a node that cannot send, cannot receive, or both, has killed i
 TEST_CASE("nodes: a node that is back before it is lost takes part in the next round",
           "[launcher][integration][N3][N14]") {
   const Hosts hosts(2);
-  NodesJob job(hosts, c10d_job("1:2", "keep_alive_interval=2,keep_alive_max_attempt=3"), kUntilTold);
+  NodesJob job(hosts, c10d_job("1:2", "keep_alive_interval=2,keep_alive_max_attempt=3"), kMeetUntilTold);
   for (const int host : {0, 1}) job.start(host);
   for (const int host : {0, 1}) job.on(host).wait_for("met 2");
   hosts.unplug(1);
@@ -386,7 +384,7 @@ TEST_CASE("nodes: a node that is back before it is lost takes part in the next r
 TEST_CASE("nodes: a node above MAX waits as a spare, and takes the place and rank of a node that dies",
           "[launcher][integration][N13]") {
   const Hosts hosts(4);
-  NodesJob job(hosts, c10d_job("1:3"), kUntilTold);
+  NodesJob job(hosts, c10d_job("1:3"), kMeetUntilTold);
   for (int host = 0; host < 3; ++host) job.start(host);
   for (int host = 0; host < 3; ++host) job.on(host).wait_for("met 3");
   const auto seat = [&](int host) { return newest(job.on(host).out(), "local 0 of 1, ").substr(0, 25); };
@@ -425,7 +423,7 @@ TEST_CASE("nodes: nodes that join in a burst end rounds that have hardly begun, 
 TEST_CASE("nodes: SIGTERM to one node of an elastic job lets it go, to the coordinator's ends the job",
           "[launcher][integration][S4]") {
   const Hosts hosts(3);
-  NodesJob job(hosts, c10d_job("1:3"), kUntilTold);
+  NodesJob job(hosts, c10d_job("1:3"), kMeetUntilTold);
   for (int host = 0; host < 3; ++host) job.start(host);
   for (int host = 0; host < 3; ++host) job.on(host).wait_for("met 3");
   const auto start = Clock::now();

@@ -15,7 +15,6 @@ namespace {
 
 // A node that is stopped for a while is not lost.
 const Words kPatient = {"--nproc_per_node=2", "--rdzv-conf=keep_alive_interval=60,keep_alive_max_attempt=5"};
-const Words kWaits = {"note=USR1", "say=up", "until=USR1", "exit=0"};
 
 json state_at(const Process& node) {
   const Result shown = run(ddprun_raw({"ps", std::to_string(node.pid()), "--json"}));
@@ -28,22 +27,11 @@ void start_and_wait(NodesJob& job, int hosts, const Words& options) {
   for (int host = 0; host < hosts; ++host) job.on(host).wait_for("up", 2);
 }
 
-void end(NodesJob& job, int hosts) {
-  for (int host = 0; host < hosts; ++host) {
-    for (const pid_t worker : children_of(agent_of(job.on(host)))) kill(worker, SIGUSR1);
-  }
-  for (int host = 0; host < hosts; ++host) {
-    const Result result = job.on(host).wait();
-    CAPTURE(host, result.err);
-    CHECK(result.code == 0);
-  }
-}
-
 }  // namespace
 
 TEST_CASE("look: each node shows all nodes and all ranks", "[launcher][integration]") {
   const Hosts hosts(3);
-  NodesJob job(hosts, static_job(3), kWaits);
+  NodesJob job(hosts, static_job(3), kUntilTold);
   start_and_wait(job, 3, {"--nproc_per_node=2"});
   for (int host = 0; host < 3; ++host) {
     const json state = state_at(job.on(host));
@@ -60,13 +48,13 @@ TEST_CASE("look: each node shows all nodes and all ranks", "[launcher][integrati
       CHECK(shown.at("workers")[1].at("rank") == 2 * node + 1);
     }
   }
-  end(job, 3);
+  succeed(job, {0, 1, 2});
   CHECK(hosts.all_gone());
 }
 
 TEST_CASE("look: a node that does not answer is shown as such, and the others as they are", "[launcher][integration]") {
   const Hosts hosts(3);
-  NodesJob job(hosts, static_job(3), kWaits);
+  NodesJob job(hosts, static_job(3), kUntilTold);
   start_and_wait(job, 3, kPatient);
   const pid_t silent = agent_of(job.on(2));
   kill(silent, SIGSTOP);
@@ -79,12 +67,12 @@ TEST_CASE("look: a node that does not answer is shown as such, and the others as
   CHECK(state.at("nodes")[1].at("workers").size() == 2);
   CHECK(state.at("nodes")[2].at("workers").empty());
   CHECK_THAT(state.at("nodes")[2].at("error").get<std::string>(), Contains("did not answer"));
-  end(job, 3);
+  succeed(job, {0, 1, 2});
 }
 
 TEST_CASE("look: a node without the coordinator shows itself, and says so", "[launcher][integration]") {
   const Hosts hosts(2);
-  NodesJob job(hosts, static_job(2), kWaits);
+  NodesJob job(hosts, static_job(2), kUntilTold);
   start_and_wait(job, 2, kPatient);
   const pid_t coordinator = part_of(job.on(0), "ddp-coordinator");
   kill(coordinator, SIGSTOP);
@@ -93,12 +81,12 @@ TEST_CASE("look: a node without the coordinator shows itself, and says so", "[la
   CHECK_THAT(state.at("error").get<std::string>(), Contains("only this node is shown"));
   REQUIRE(state.at("nodes").size() == 1);
   CHECK(state.at("nodes")[0].at("workers").size() == 2);
-  end(job, 2);
+  succeed(job, {0, 1});
 }
 
 TEST_CASE("look: stacks are those of all nodes", "[launcher][integration]") {
   const Hosts hosts(2);
-  NodesJob job(hosts, static_job(2), kWaits);
+  NodesJob job(hosts, static_job(2), kUntilTold);
   start_and_wait(job, 2, {"--nproc_per_node=2"});
   const Result shown = run(ddprun_raw({"stacks", std::to_string(job.on(1).pid()), "--json"}));
   CAPTURE(shown.err);
@@ -106,12 +94,12 @@ TEST_CASE("look: stacks are those of all nodes", "[launcher][integration]") {
   std::set<int> ranks;
   for (const json& worker : json::parse(shown.out)) ranks.insert(worker.at("rank").get<int>());
   CHECK(ranks == std::set<int>{0, 1, 2, 3});
-  end(job, 2);
+  succeed(job, {0, 1});
 }
 
 TEST_CASE("hang: a node that does not answer is named, once another one stands still", "[launcher][integration]") {
   const Hosts hosts(3);
-  NodesJob job(hosts, static_job(3), kWaits);
+  NodesJob job(hosts, static_job(3), kUntilTold);
   start_and_wait(job, 3, kPatient + Words{"--hang-timeout=0.2"});
   const pid_t silent = agent_of(job.on(1));
   kill(silent, SIGSTOP);
@@ -119,7 +107,7 @@ TEST_CASE("hang: a node that does not answer is named, once another one stands s
     job.on(host).wait_for("node node1 (ranks 2-3) does not answer: is its ddprun stopped");
   }
   kill(silent, SIGCONT);
-  end(job, 3);
+  succeed(job, {0, 1, 2});
 }
 
 TEST_CASE("look: a node whose network is slow is named by every node: on the page, and in the verdict about a hang",
@@ -172,7 +160,7 @@ TEST_CASE("look: stop on any node of an elastic job ends all of it", "[launcher]
 
 TEST_CASE("look: a spare is shown without a seat", "[launcher][integration]") {
   const Hosts hosts(3);
-  NodesJob job(hosts, c10d_job("2"), kWaits);
+  NodesJob job(hosts, c10d_job("2"), kUntilTold);
   for (int host = 0; host < 2; ++host) job.start(host);
   for (int host = 0; host < 2; ++host) job.on(host).wait_for("up");
   job.start(2);

@@ -13,8 +13,6 @@ using namespace ddp::testing;
 
 namespace {
 
-const Words kUntilTold = {"place", "meet", "catch=USR1", "ready", "wait"};
-
 // Returns the file in which a coordinator keeps its journal.
 std::string journal_of(pid_t coordinator) {
   std::string path;
@@ -64,7 +62,7 @@ void start_all(NodesJob& job, int nodes, const char* line = "ready") {
 TEST_CASE("parts: a coordinator that is killed ten times in a row touches no worker, and spends no restart",
           "[launcher][integration]") {
   const Hosts hosts(2);
-  NodesJob job(hosts, static_job(2) + Words{"--max-restarts=1"}, kUntilTold);
+  NodesJob job(hosts, static_job(2) + Words{"--max-restarts=1"}, kMeetUntilTold);
   start_all(job, 2);
   const std::string journal = journal_of(part_of(job.on(0), "ddp-coordinator"));
   const std::vector<pid_t> workers = {only_child_of(agent_of(job.on(0))), only_child_of(agent_of(job.on(1)))};
@@ -93,7 +91,7 @@ TEST_CASE("parts: a coordinator that is killed ten times in a row touches no wor
 TEST_CASE("parts: a coordinator that is killed is started again also after somebody has looked at the job",
           "[launcher][integration]") {
   const Hosts hosts(2);
-  NodesJob job(hosts, static_job(2), kUntilTold);
+  NodesJob job(hosts, static_job(2), kMeetUntilTold);
   start_all(job, 2);
   const std::string journal = journal_of(part_of(job.on(0), "ddp-coordinator"));
   run(ddprun_raw({"ps"}));  // it asks the agents of all jobs here, whose answers do not matter
@@ -109,7 +107,7 @@ TEST_CASE("parts: a coordinator that cannot be started again is given up, with i
   const bool is_gone = GENERATE(false, true);
   CAPTURE(is_gone);
   const Hosts hosts(2);
-  NodesJob job(hosts, static_job(2), kUntilTold);
+  NodesJob job(hosts, static_job(2), kMeetUntilTold);
   start_all(job, 2);
   const std::string journal = journal_of(part_of(job.on(0), "ddp-coordinator"));
   if (is_gone) {
@@ -132,7 +130,7 @@ TEST_CASE("parts: a coordinator that cannot be started again is given up, with i
 TEST_CASE("parts: an agent that is killed costs its workers and a round, also the endpoint's",
           "[launcher][integration]") {
   const Hosts hosts(2);
-  NodesJob job(hosts, static_job(2) + Words{"--max-restarts=2"}, kUntilTold);
+  NodesJob job(hosts, static_job(2) + Words{"--max-restarts=2"}, kMeetUntilTold);
   start_all(job, 2);
   for (const int killed : {1, 0}) {
     CAPTURE(killed);
@@ -150,7 +148,7 @@ TEST_CASE("parts: an agent that is killed costs its workers and a round, also th
 TEST_CASE("parts: a node whose agents are killed again and again ends, and says why no other is started",
           "[launcher][integration]") {
   const Hosts hosts(2);
-  NodesJob job(hosts, c10d_job("1:2") + Words{"--max-restarts=9"}, kUntilTold);
+  NodesJob job(hosts, c10d_job("1:2") + Words{"--max-restarts=9"}, kMeetUntilTold);
   for (const int host : {0, 1}) job.start(host);
   for (int killed = 1; killed <= 5; ++killed) {
     job.on(1).wait_for("ready", killed);
@@ -170,7 +168,7 @@ TEST_CASE("parts: a killed store restarts a round whose workers use it, and no o
   const Hosts hosts(2);
   for (const bool use_it : {true, false}) {
     CAPTURE(use_it);
-    NodesJob job(hosts, static_job(2) + Words{"--max-restarts=1"}, (use_it ? Words{"hold"} : Words{}) + kUntilTold);
+    NodesJob job(hosts, static_job(2) + Words{"--max-restarts=1"}, (use_it ? Words{"hold"} : Words{}) + kMeetUntilTold);
     start_all(job, 2);
     // The link of node 1's agent, and the workers' connections if they keep them.
     const int expected = use_it ? 3 : 1;

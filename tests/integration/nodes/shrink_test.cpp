@@ -31,7 +31,7 @@ std::multiset<std::string> between(const std::string& out, const std::string& fr
 }
 
 // Returns the processes that say this.
-std::set<int> pids_of(const std::string& out, const std::string& what) {
+std::set<int> processes_that_say(const std::string& out, const std::string& what) {
   std::set<int> pids;
   std::istringstream lines(out);
   for (std::string line; std::getline(lines, line);) {
@@ -108,12 +108,12 @@ TEST_CASE("shrink: nodes are lost or leave and come back, and the workers of the
   job.start(1);
   job.finish({{1, 128 + signal}});
   CAPTURE(job.out, job.err);
-  const auto first = pids_of(job.node(0).out() + job.node(2).out(), "begins at step 0");
-  const auto last = pids_of(job.node(0).out() + job.node(2).out(), "ends with");
+  const auto first = processes_that_say(job.node(0).out() + job.node(2).out(), "begins at step 0");
+  const auto last = processes_that_say(job.node(0).out() + job.node(2).out(), "ends with");
   CHECK(first.size() == 4);
   CHECK(first == last);
-  CHECK(pids_of(job.node(3).out(), "ends with").size() == 2);
-  CHECK(pids_of(job.out, "restart 1").empty());
+  CHECK(processes_that_say(job.node(3).out(), "ends with").size() == 2);
+  CHECK(processes_that_say(job.out, "restart 1").empty());
   CHECK_THAT(job.node(0).err(), Contains("round 2: 2 nodes, 4 workers; 2 of 2 workers of this node stay") &&
                                     Contains("round 3: 3 nodes, 6 workers; 2 of 2 workers of this node stay"));
 }
@@ -134,7 +134,7 @@ TEST_CASE("shrink: below the minimum the workers that are left wait for a node",
   job.start(1, 1);
   job.finish({{1, 128 + SIGKILL}, {2, 128 + SIGKILL}});
   CAPTURE(job.out, job.err);
-  CHECK(pids_of(job.node(0).out(), "begins at step 0") == pids_of(job.node(0).out(), "ends with"));
+  CHECK(processes_that_say(job.node(0).out(), "begins at step 0") == processes_that_say(job.node(0).out(), "ends with"));
 }
 
 TEST_CASE("shrink: below the minimum the job ends after join_timeout if no node comes, and says which one is missing",
@@ -169,7 +169,7 @@ TEST_CASE("shrink: workers whose peers are gone wait until ddprun knows that a s
   ::kill(keeper_of(job.node(1)), SIGKILL);
   job.finish({{1, 128 + SIGKILL}});
   CAPTURE(job.out, job.err);
-  CHECK(pids_of(job.node(0).out(), "begins at step 0") == pids_of(job.node(0).out(), "ends with"));
+  CHECK(processes_that_say(job.node(0).out(), "begins at step 0") == processes_that_say(job.node(0).out(), "ends with"));
 }
 
 TEST_CASE("shrink: a worker that is alone stays, too, when a node comes", "[apps][integration]") {
@@ -187,9 +187,9 @@ TEST_CASE("shrink: a worker that is alone stays, too, when a node comes", "[apps
   }
   job.finish(codes);
   CAPTURE(job.out, job.err);
-  const auto first = pids_of(job.node(0).out(), "begins at step 0");
+  const auto first = processes_that_say(job.node(0).out(), "begins at step 0");
   CHECK(first.size() == 1);
-  CHECK(first == pids_of(job.node(0).out(), "ends with"));
+  CHECK(first == processes_that_say(job.node(0).out(), "ends with"));
 }
 
 TEST_CASE("shrink: a worker that dies is replaced on its node, and a node that is lost meanwhile is not waited for",
@@ -198,13 +198,13 @@ TEST_CASE("shrink: a worker that dies is replaced on its node, and a node that i
   ElasticJob job(hosts, "2:3", {"worlds=6,4", "pause=2"});
   for (const int host : {0, 1, 2}) job.start(host);
   for (const std::size_t node : {0U, 1U, 2U}) job.node(node).wait_for("has taken a step in a world of 6", 2);
-  const auto of_last = pids_of(job.node(2).out(), "begins at step 0");
+  const auto of_last = processes_that_say(job.node(2).out(), "begins at step 0");
   kill(*of_last.begin(), SIGKILL);
   job.lose(1, SIGKILL);
   job.finish({{1, 128 + SIGKILL}});
   CAPTURE(job.out, job.err);
-  CHECK(pids_of(job.node(0).out(), "begins at step 0") == pids_of(job.node(0).out(), "ends with"));
-  const auto last = pids_of(job.node(2).out(), "ends with");
+  CHECK(processes_that_say(job.node(0).out(), "begins at step 0") == processes_that_say(job.node(0).out(), "ends with"));
+  const auto last = processes_that_say(job.node(2).out(), "ends with");
   CHECK(last.size() == 2);
   CHECK(last.count(*of_last.begin()) == 0);
   CHECK(last.count(*of_last.rbegin()) == 1);

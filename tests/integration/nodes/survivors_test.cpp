@@ -20,7 +20,7 @@ namespace {
 const Words kReplace = {"--on-failure=replace", "--max-restarts=20", "--rdzv-id=stay"};
 
 // Returns the lines in which ranks say what they have at the end, without what differs between runs.
-std::set<std::string> ends_of(const std::string& out) {
+std::set<std::string> results_of(const std::string& out) {
   std::set<std::string> ends;
   std::istringstream lines(out);
   for (std::string line; std::getline(lines, line);) {
@@ -48,7 +48,7 @@ std::set<std::string> undisturbed(int workers, const Words& verbs) {
           verbs);
   CAPTURE(result.err);
   REQUIRE(result.code == 0);
-  const auto ends = ends_of(result.out);
+  const auto ends = results_of(result.out);
   REQUIRE(ends.size() == static_cast<std::size_t>(workers));
   return ends;
 }
@@ -100,7 +100,7 @@ TEST_CASE(
   job.finish();
   CHECK(hosts.all_gone());
   CAPTURE(job.out, job.err);
-  CHECK(ends_of(job.out) == expected);
+  CHECK(results_of(job.out) == expected);
   const auto first = pids_of(job.out, "begins at step 0"), last = pids_of(job.out, "ends with");
   int stayed = 0;
   for (const auto& [rank, pid] : last) stayed += first.at(rank) == pid ? 1 : 0;
@@ -128,7 +128,7 @@ TEST_CASE("survivors: a death during the recovery is part of it", "[apps][integr
   job.finish();
   CHECK(hosts.all_gone());
   CAPTURE(job.out, job.err);
-  CHECK(ends_of(job.out) == expected);
+  CHECK(results_of(job.out) == expected);
   const auto first = pids_of(job.out, "begins at step 0"), last = pids_of(job.out, "ends with");
   CHECK(first.at(0) == last.at(0));
 }
@@ -146,7 +146,7 @@ TEST_CASE("survivors: a node that is lost is replaced, and the workers of the ot
   job.finish({2});
   CHECK(hosts.all_gone());
   CAPTURE(job.out, job.err);
-  CHECK(ends_of(job.out) == expected);
+  CHECK(results_of(job.out) == expected);
   const auto first = pids_of(job.out, "begins at step 0"), last = pids_of(job.out, "ends with");
   for (const int rank : {0, 1, 2, 3}) CHECK(first.at(rank) == last.at(rank));
   CHECK(before.count(4) + before.count(5) == 2);
@@ -164,7 +164,7 @@ TEST_CASE("survivors: a worker that does not leave its groups in time is killed,
                             Words{STAYING_WORKER_BINARY} + verbs + more);
   CAPTURE(result.out, result.err);
   CHECK(result.code == 0);
-  CHECK(ends_of(result.out) == expected);
+  CHECK(results_of(result.out) == expected);
   const auto first = pids_of(result.out, "begins at step 0"), last = pids_of(result.out, "ends with");
   CHECK((first.at(0) == last.at(0)) == !is_plain);
   CHECK(first.at(1) != last.at(1));

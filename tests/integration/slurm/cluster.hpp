@@ -46,6 +46,9 @@ class Slurm {
   std::map<std::string, rendezvous::Descriptor> own_nodes_;  // the locks
 };
 
+// The options of a job that runs one ddprun on each of two nodes.
+inline const Words kTwoNodes = {"--nodes=2", "--ntasks-per-node=1"};
+
 // A batch job. Its name and its output are its own, and all of its processes are found by the mark of sbatch.
 class BatchJob {
  public:

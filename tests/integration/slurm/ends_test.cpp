@@ -12,8 +12,6 @@ using Catch::Matchers::Contains;
 
 namespace {
 
-const Words kTwoNodes = {"--nodes=2", "--ntasks-per-node=1"};
-
 std::string ddprun_by_srun(const std::string& arguments) { return "exec srun ddprun --nproc-per-node 2 " + arguments; }
 
 void check_end(const BatchJob& job, const BatchJob::End& end, const std::string& state, const std::string& code) {

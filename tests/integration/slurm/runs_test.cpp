@@ -13,8 +13,6 @@ using Catch::Matchers::Contains;
 
 namespace {
 
-const Words kTwoNodes = {"--nodes=2", "--ntasks-per-node=1"};
-
 void check_completed(const BatchJob& job, const BatchJob::End& end) {
   CHECK(end.states == Words(end.states.size(), "COMPLETED"));
   CHECK(end.exit_codes == Words(end.exit_codes.size(), "0:0"));

@@ -18,8 +18,8 @@ using std::chrono::seconds;
 namespace {
 
 // An agent that runs round 1 of a job whose coordinator has epoch 99.
-struct Agent final : SteppedAgent {
-  Agent()
+struct FencedAgent final : SteppedAgent {
+  FencedAgent()
       : SteppedAgent({.job = {.id = "j", .max_nodes = 2},
                       .incarnation = "i",
                       .host = "a",
@@ -60,7 +60,7 @@ struct Agent final : SteppedAgent {
 }  // namespace
 
 TEST_CASE("fence: an agent obeys a newer coordinator of its job, and then no older one", "[launcher][unit]") {
-  Agent agent;
+  FencedAgent agent;
   agent.tell(Directive::Kind::Wait, 1, "100");  // as a text it would be older than 99
   CHECK(agent.core.state().epoch == "100");
   agent.tell(Directive::Kind::Stop, 1, "99");
@@ -72,7 +72,7 @@ TEST_CASE("fence: an agent obeys a newer coordinator of its job, and then no old
 }
 
 TEST_CASE("fence: what an older coordinator says does not keep the workers alive", "[launcher][unit]") {
-  Agent agent;
+  FencedAgent agent;
   agent.tell(Directive::Kind::Wait, 1, "100");
   bool was_killed = false;
   for (int second = 0; second < 11; ++second) {
@@ -84,7 +84,7 @@ TEST_CASE("fence: what an older coordinator says does not keep the workers alive
 }
 
 TEST_CASE("fence: an older coordinator that answers every link is met like a silent one", "[launcher][unit]") {
-  Agent agent;  // whose etcd was started again without its data
+  FencedAgent agent;  // whose etcd was started again without its data
   std::vector<std::string> links;
   bool was_killed = false;
   std::string end;
@@ -114,7 +114,7 @@ TEST_CASE("fence: an older coordinator that answers every link is met like a sil
 }
 
 TEST_CASE("fence: a newer coordinator is obeyed after older ones have answered", "[launcher][unit]") {
-  Agent agent;
+  FencedAgent agent;
   for (int link = 0; link < 2; ++link) {
     agent.tell(Directive::Kind::Wait, 1, "2", "job.2");
     agent.step(LinkDown{"an older one"});
@@ -127,7 +127,7 @@ TEST_CASE("fence: a newer coordinator is obeyed after older ones have answered",
 }
 
 TEST_CASE("fence: an older coordinator ends no agent, whatever job it is of", "[launcher][unit]") {
-  Agent agent;
+  FencedAgent agent;
   agent.tell(Directive::Kind::Exit, 1, "50", "another.50", 7);
   CHECK_FALSE(agent.does<SignalWorkers>());
   CHECK(agent.core.phase() == AgentCore::Phase::Running);
@@ -135,16 +135,16 @@ TEST_CASE("fence: an older coordinator ends no agent, whatever job it is of", "[
 
 TEST_CASE("fence: a newer coordinator of another job ends the agent, with its own words if it refuses it",
           "[launcher][unit]") {
-  Agent refused;
+  FencedAgent refused;
   refused.tell(Directive::Kind::Exit, 0, "200", "another.200", 3);
   CHECK(refused.does<SignalWorkers>());
-  Agent agent;
+  FencedAgent agent;
   agent.tell(Directive::Kind::Wait, 1, "200", "another.200");
   CHECK(agent.does<SignalWorkers>());
 }
 
 TEST_CASE("fence: the first end that an agent hears stands", "[launcher][unit]") {
-  Agent agent;
+  FencedAgent agent;
   agent.tell(Directive::Kind::Exit, 1, "99", "job.99", 7);
   CHECK(agent.does<SignalWorkers>());
   agent.tell(Directive::Kind::Exit, 0, "200", "another.200", 75);
@@ -157,7 +157,7 @@ TEST_CASE("fence: the first end that an agent hears stands", "[launcher][unit]")
 
 TEST_CASE("agent: where the journal is elsewhere a broken link leaves the workers as much time as silence",
           "[launcher][unit]") {
-  Agent agent;
+  FencedAgent agent;
   agent.step(LinkDown{"reset"});
   agent.wait(seconds(9), false);
   CHECK_FALSE(agent.does<KillDescendants>());

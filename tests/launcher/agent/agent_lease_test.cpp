@@ -17,7 +17,7 @@ using std::chrono::seconds;
 namespace {
 
 // An agent that runs round 1 of a job of several nodes. It counts as lost after 15 s of silence: its lease is 10 s.
-struct Agent final : SteppedAgent {
+struct LeasedAgent final : SteppedAgent {
   static AgentConfig config() {
     return {.job = {.id = "j", .max_nodes = 2},
             .incarnation = "i",
@@ -28,7 +28,7 @@ struct Agent final : SteppedAgent {
 
   std::optional<TimePoint> deadman;  // as it is set
 
-  explicit Agent(AgentConfig of = config()) : SteppedAgent(std::move(of)) {
+  explicit LeasedAgent(AgentConfig of = config()) : SteppedAgent(std::move(of)) {
     step(LinkUp{});
     tell(Directive::Kind::Run, 1);
     step(WorkersStarted{{100, 101}});
@@ -49,7 +49,7 @@ struct Agent final : SteppedAgent {
 }  // namespace
 
 TEST_CASE("agent: a link that is up again counts when the coordinator has answered over it", "[launcher][unit]") {
-  Agent agent;
+  LeasedAgent agent;
   agent.step(LinkDown{"reset"});
   agent.wait(milliseconds(1900), false);
   agent.step(LinkUp{});
@@ -60,7 +60,7 @@ TEST_CASE("agent: a link that is up again counts when the coordinator has answer
 }
 
 TEST_CASE("agent: the lease is extended by answers, not by whatever the coordinator says", "[launcher][unit]") {
-  Agent agent;
+  LeasedAgent agent;
   for (int i = 0; i < 9; ++i) {
     agent.wait(seconds(1), false);
     CHECK_FALSE(agent.does<KillDescendants>());
@@ -72,7 +72,7 @@ TEST_CASE("agent: the lease is extended by answers, not by whatever the coordina
 
 TEST_CASE("agent: at the end of the lease a node says that it ends its workers, also if these were quiet",
           "[launcher][unit]") {
-  Agent agent;
+  LeasedAgent agent;
   for (const int local_rank : {0, 1}) agent.step(WorkerStays{local_rank, true});
   agent.step(DirectiveArrived{{.kind = Directive::Kind::Stop,
                                .epoch = "e",
@@ -90,7 +90,7 @@ TEST_CASE("agent: at the end of the lease a node says that it ends its workers, 
 
 TEST_CASE("agent: one heartbeat is unanswered at a time, so that an answer does not extend the lease too far",
           "[launcher][unit]") {
-  Agent agent;
+  LeasedAgent agent;
   agent.wait(seconds(1), false);
   REQUIRE(agent.does<SendHeartbeat>());
   const TimePoint asked = agent.now;
@@ -103,7 +103,7 @@ TEST_CASE("agent: one heartbeat is unanswered at a time, so that an answer does 
 
 TEST_CASE("agent: the keeper's time is a moment after the end of the lease, and each answer moves it",
           "[launcher][unit]") {
-  Agent agent;
+  LeasedAgent agent;
   const TimePoint asked = agent.now;  // the new link's report
   CHECK(agent.deadman == asked + seconds(10) + kKeeperWaits);
   agent.wait(seconds(1), true);
@@ -116,7 +116,7 @@ TEST_CASE("agent: the keeper's time is a moment after the end of the lease, and 
 }
 
 TEST_CASE("agent: workers that the keeper killed while the agent was stopped have not failed", "[launcher][unit]") {
-  Agent agent;
+  LeasedAgent agent;
   agent.now += seconds(11);
   agent.step(WorkerExited{0, {.signal = SIGKILL}, {}, "", {}});
   CHECK(agent.core.state().stopped_because ==
@@ -129,7 +129,7 @@ TEST_CASE("agent: workers that the keeper killed while the agent was stopped hav
 
 TEST_CASE("agent: what a heartbeat and its answer take is what the link takes, until the link breaks",
           "[launcher][unit]") {
-  Agent agent;
+  LeasedAgent agent;
   CHECK_FALSE(agent.core.link_delay());
   const auto beat = [&agent](milliseconds takes) {
     while (!agent.does<SendHeartbeat>()) {
@@ -151,9 +151,9 @@ TEST_CASE("agent: what a heartbeat and its answer take is what the link takes, u
 }
 
 TEST_CASE("agent: the coordinator's own agent has its lease from its own loop", "[launcher][unit]") {
-  AgentConfig config = Agent::config();
+  AgentConfig config = LeasedAgent::config();
   config.coordinator = "";
-  Agent agent(std::move(config));
+  LeasedAgent agent(std::move(config));
   agent.wait(seconds(60), false);
   CHECK_FALSE(agent.does<KillDescendants>());
   CHECK_FALSE(agent.does<SendHeartbeat>());
@@ -164,7 +164,7 @@ TEST_CASE("agent: the coordinator's own agent has its lease from its own loop", 
 }
 
 TEST_CASE("agent: while the machine sleeps, the grace period of stopping workers stands still", "[launcher][unit]") {
-  Agent agent;
+  LeasedAgent agent;
   agent.tell(Directive::Kind::Stop, 1);
   agent.wait(seconds(1), true);
   agent.now += seconds(8);
@@ -177,7 +177,7 @@ TEST_CASE("agent: while the machine sleeps, the grace period of stopping workers
 }
 
 TEST_CASE("agent: a round that lay unread while the agent was stopped is skipped", "[launcher][unit]") {
-  Agent agent;
+  LeasedAgent agent;
   agent.tell(Directive::Kind::Stop, 1);
   agent.step(WorkerExited{0, {.signal = SIGTERM}, {}, "", {}});
   agent.step(WorkerExited{1, {.signal = SIGTERM}, {}, "", {}});
@@ -191,7 +191,7 @@ TEST_CASE("agent: a round that lay unread while the agent was stopped is skipped
 }
 
 TEST_CASE("agent: one that was stopped for long reads what it has received before it leaves", "[launcher][unit]") {
-  Agent agent;
+  LeasedAgent agent;
   agent.now += seconds(30);
   agent.step(Tick{});
   CHECK(agent.does<KillDescendants>());
@@ -201,7 +201,7 @@ TEST_CASE("agent: one that was stopped for long reads what it has received befor
 }
 
 TEST_CASE("agent: one that leaves without the coordinator names its own worker's failure", "[launcher][unit][N6]") {
-  Agent agent;
+  LeasedAgent agent;
   agent.step(WorkerExited{1, {.code = 3}, {}, "", {}});
   agent.wait(seconds(11), false);
   REQUIRE(agent.does<KillDescendants>());
@@ -215,7 +215,7 @@ TEST_CASE("agent: one that leaves without the coordinator names its own worker's
 }
 
 TEST_CASE("agent: its sleep is forgiven once, whatever it finds when it wakes", "[launcher][unit]") {
-  Agent agent;
+  LeasedAgent agent;
   agent.now += seconds(30);
   for (int i = 0; i < 3; ++i) agent.tell(Directive::Kind::Wait, 1);
   agent.step(LinkDown{"closed"});
@@ -227,7 +227,7 @@ TEST_CASE("agent: its sleep is forgiven once, whatever it finds when it wakes", 
 }
 
 TEST_CASE("agent: on its way out it still sends heartbeats, and its lease holds", "[launcher][unit]") {
-  Agent agent;
+  LeasedAgent agent;
   agent.step(StopSignal{SIGTERM});
   agent.wait(seconds(3), true);  // decides alone
   REQUIRE(agent.core.phase() == AgentCore::Phase::Stopping);
@@ -239,7 +239,7 @@ TEST_CASE("agent: on its way out it still sends heartbeats, and its lease holds"
 
 TEST_CASE("agent: a node that was told to leave gives its workers their grace, though the coordinator ends first",
           "[launcher][unit]") {
-  Agent agent;
+  LeasedAgent agent;
   agent.tell(Directive::Kind::Exit, 1);
   agent.step(LinkDown{"closed by the coordinator"});
   CHECK_FALSE(agent.deadman);
@@ -250,9 +250,9 @@ TEST_CASE("agent: a node that was told to leave gives its workers their grace, t
 }
 
 TEST_CASE("agent: workers that hung and then lost the coordinator were stopped because they hung", "[launcher][unit]") {
-  AgentConfig config = Agent::config();
+  AgentConfig config = LeasedAgent::config();
   config.on_hang = OnHang::Restart;
-  Agent agent(config);
+  LeasedAgent agent(config);
   agent.step(HangFound{"no output and no step for 5 s"});
   agent.step(LinkDown{"reset"});
   agent.wait(seconds(3), false);
@@ -271,7 +271,7 @@ TEST_CASE("agent: on the coordinator's node it does not decide alone after a sig
 TEST_CASE("agent: without its head it stops its workers, says so, and leaves to make room for another agent",
           "[launcher][unit]") {
   const std::string reason = "its connection to the head has ended";
-  Agent agent;
+  LeasedAgent agent;
   agent.step(HeadGone{});
   REQUIRE(agent.does<SendReport>());
   CHECK(agent.core.state().stopped_because == reason);
@@ -285,21 +285,21 @@ TEST_CASE("agent: without its head it stops its workers, says so, and leaves to 
   CHECK(agent.core.state().left);
 
   // A node whose workers have succeeded says nothing that would end the round.
-  Agent done;
+  LeasedAgent done;
   for (int worker = 0; worker < 2; ++worker) done.step(WorkerExited{worker, {}, {}, "", {}});
   done.step(AllGone{});
   done.step(HeadGone{});
   CHECK(done.does<Leave>());
   CHECK(done.core.state().stopped_because.empty());
   // The end that the coordinator has told stands.
-  Agent ending;
+  LeasedAgent ending;
   ending.tell(Directive::Kind::Exit, 1);
   ending.step(HeadGone{});
   CHECK(ending.core.state().stopped_because.empty());
 }
 
 TEST_CASE("agent: it says at once that it kills its workers", "[launcher][unit]") {
-  Agent agent;
+  LeasedAgent agent;
   agent.step(GuardianGone{});
   REQUIRE(agent.does<SendReport>());
   CHECK(agent.core.state().stopped_because == "ddprun was killed");
@@ -307,7 +307,7 @@ TEST_CASE("agent: it says at once that it kills its workers", "[launcher][unit]"
 
 TEST_CASE("agent: what was dying when the stop came, but not at the first failure, may be its consequence",
           "[launcher][unit]") {
-  Agent agent;
+  LeasedAgent agent;
   agent.step(WorkerExited{0, {.code = 1}, {}, "", {}});
   agent.tell(Directive::Kind::Stop, 1, {1});
   agent.step(WorkerExited{1, {.signal = SIGABRT}, {}, "", {}});

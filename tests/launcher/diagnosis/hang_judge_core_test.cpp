@@ -12,7 +12,7 @@ using std::chrono::seconds;
 
 namespace {
 
-const HangJudgeCore::TimePoint kStart{};
+const HangJudgeCore::TimePoint kBegin{};
 const NodeStillness kStill = {.is_watched = true, .is_still = true, .since = seconds(12)};
 const NodeStillness kWorks = {.is_watched = true};
 const NodeStillness kStepsStandStill = {.is_watched = true, .is_still = true, .shows_steps = true};
@@ -22,7 +22,7 @@ HangJudgeCore standing_still(int node_rank) {
   HangJudgeCore core(seconds(10));
   core.begin(node_rank);
   REQUIRE_FALSE(core.ask_at());
-  core.stands_still(kStart);
+  core.stands_still(kBegin);
   return core;
 }
 
@@ -38,10 +38,10 @@ struct Job {
 
   // Returns the node that judges by `end`, and when; nothing: none does.
   std::optional<std::pair<int, HangJudgeCore::TimePoint>> judge_until(seconds end) {
-    for (auto now = kStart; now < kStart + end; now += milliseconds(100)) {
+    for (auto now = kBegin; now < kBegin + end; now += milliseconds(100)) {
       for (std::size_t i = 0; i < cores.size(); ++i) {
         const bool is_silent = silent.contains(static_cast<int>(i));
-        if (!is_silent && now >= kStart + still_from[i]) cores[i].stands_still(now);
+        if (!is_silent && now >= kBegin + still_from[i]) cores[i].stands_still(now);
         const auto at = cores[i].ask_at();
         if (is_silent || !at || now < *at) continue;
         ++questions;
@@ -60,7 +60,7 @@ struct Job {
       words[node] = std::nullopt;
       if (silent.contains(node)) continue;
       cores[i].note_judge(now, asker);
-      words[node] = now >= kStart + still_from[i] ? kStill : kWorks;
+      words[node] = now >= kBegin + still_from[i] ? kStill : kWorks;
     }
     return words;
   }
@@ -75,8 +75,8 @@ struct Job {
 
 TEST_CASE("hang judge: node 0 asks at once, and takes stacks when all nodes stand still", "[launcher][unit]") {
   HangJudgeCore core = standing_still(0);
-  CHECK(core.ask_at() == kStart);
-  CHECK(core.hear(kStart, {{0, kStill}, {1, kStill}}) == Next::AskStacks);
+  CHECK(core.ask_at() == kBegin);
+  CHECK(core.hear(kBegin, {{0, kStill}, {1, kStill}}) == Next::AskStacks);
   CHECK(core.judges());
   CHECK(core.silent().empty());
   CHECK(core.note_verdict());
@@ -88,40 +88,40 @@ TEST_CASE("hang judge: node 0 asks at once, and takes stacks when all nodes stan
 
 TEST_CASE("hang judge: while one node works nothing is said, and it is asked again", "[launcher][unit]") {
   HangJudgeCore core = standing_still(0);
-  CHECK(core.hear(kStart, {{0, kStill}, {1, kWorks}}) == Next::Nothing);
-  CHECK(core.ask_at() == kStart + milliseconds(2500));
+  CHECK(core.hear(kBegin, {{0, kStill}, {1, kWorks}}) == Next::Nothing);
+  CHECK(core.ask_at() == kBegin + milliseconds(2500));
   CHECK(core.hear(*core.ask_at(), {{0, kStill}, {1, kStill}}) == Next::AskStacks);
 }
 
 TEST_CASE("hang judge: where all workers show steps, one node whose step stands still is enough", "[launcher][unit]") {
   HangJudgeCore core = standing_still(0);
-  CHECK(core.hear(kStart, {{0, kStepsStandStill}, {1, kStepsGoOn}}) == Next::AskStacks);
+  CHECK(core.hear(kBegin, {{0, kStepsStandStill}, {1, kStepsGoOn}}) == Next::AskStacks);
   HangJudgeCore mixed = standing_still(0);
-  CHECK(mixed.hear(kStart, {{0, kStepsStandStill}, {1, kWorks}}) == Next::Nothing);
+  CHECK(mixed.hear(kBegin, {{0, kStepsStandStill}, {1, kWorks}}) == Next::Nothing);
 }
 
 TEST_CASE("hang judge: a node that is silent twice is the culprit, though others work", "[launcher][unit]") {
   HangJudgeCore core = standing_still(0);
-  CHECK(core.hear(kStart, {{0, kStill}, {1, std::nullopt}}) == Next::Nothing);
-  CHECK(core.hear(kStart, {{0, kStill}, {1, kWorks}}) == Next::Nothing);  // it was only slow
-  CHECK(core.hear(kStart, {{0, kStill}, {1, std::nullopt}}) == Next::Nothing);
-  CHECK(core.hear(kStart, {{0, kStill}, {1, std::nullopt}}) == Next::AskStacks);
+  CHECK(core.hear(kBegin, {{0, kStill}, {1, std::nullopt}}) == Next::Nothing);
+  CHECK(core.hear(kBegin, {{0, kStill}, {1, kWorks}}) == Next::Nothing);  // it was only slow
+  CHECK(core.hear(kBegin, {{0, kStill}, {1, std::nullopt}}) == Next::Nothing);
+  CHECK(core.hear(kBegin, {{0, kStill}, {1, std::nullopt}}) == Next::AskStacks);
   CHECK(core.silent() == std::set<int>{1});
 }
 
 TEST_CASE("hang judge: progress while stacks are taken takes the verdict back", "[launcher][unit]") {
   HangJudgeCore core = standing_still(0);
-  REQUIRE(core.hear(kStart, {{0, kStill}}) == Next::AskStacks);
+  REQUIRE(core.hear(kBegin, {{0, kStill}}) == Next::AskStacks);
   CHECK_FALSE(core.goes_on());
   CHECK_FALSE(core.judges());
 }
 
 TEST_CASE("hang judge: without the coordinator, or without stacks, it asks again", "[launcher][unit]") {
   HangJudgeCore core = standing_still(0);
-  CHECK(core.hear(kStart, {}) == Next::Nothing);
-  CHECK(core.hear(kStart + seconds(3), {{0, kStill}}) == Next::AskStacks);
-  core.lack_stacks(kStart + seconds(4));
-  CHECK(core.ask_at() == kStart + milliseconds(6500));
+  CHECK(core.hear(kBegin, {}) == Next::Nothing);
+  CHECK(core.hear(kBegin + seconds(3), {{0, kStill}}) == Next::AskStacks);
+  core.lack_stacks(kBegin + seconds(4));
+  CHECK(core.ask_at() == kBegin + milliseconds(6500));
 }
 
 TEST_CASE("hang judge: of many nodes one judges, when the last of them stands still", "[launcher][unit]") {
@@ -129,8 +129,8 @@ TEST_CASE("hang judge: of many nodes one judges, when the last of them stands st
   const auto judge = job.judge_until(seconds(3600));
   REQUIRE(judge);
   CHECK(judge->first == 0);
-  CHECK(judge->second - kStart >= seconds(600));
-  CHECK(judge->second - kStart < seconds(603));
+  CHECK(judge->second - kBegin >= seconds(600));
+  CHECK(judge->second - kBegin < seconds(603));
   CHECK(job.questions < 300);  // one node asks
 }
 

@@ -9,7 +9,7 @@ using Time = StoreSearchCore::Time;
 
 namespace {
 
-constexpr pid_t kPython = 7, kOther = 8;
+constexpr pid_t kPython = 7, kDataLoader = 8;
 
 StoreSearchCore::Sample unconnected(pid_t pid, std::vector<ino_t> sockets) {
   return {false, {{pid, std::move(sockets)}}};
@@ -44,7 +44,7 @@ TEST_CASE("store search: a process that is connected in between, or has no socke
 TEST_CASE("store search: the sockets of one process do not count for another", "[launcher][unit]") {
   StoreSearchCore core{Time()};
   for (int s = 1; s <= 100; ++s) {
-    CHECK_FALSE(core.examine(unconnected(s % 2 == 0 ? kPython : kOther, {ino_t(s)}), Time(seconds(s))));
+    CHECK_FALSE(core.examine(unconnected(s % 2 == 0 ? kPython : kDataLoader, {ino_t(s)}), Time(seconds(s))));
   }
 }
 

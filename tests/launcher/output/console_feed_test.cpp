@@ -19,13 +19,13 @@ using namespace std::chrono_literals;
 namespace {
 
 // A feed whose console is a pipe that the test reads when it likes.
-struct Console {
-  Console() {
+struct Terminal {
+  Terminal() {
     REQUIRE(pipe2(ends, O_CLOEXEC) == 0);
     fcntl(ends[0], F_SETFL, O_NONBLOCK);
     feed = std::make_unique<ConsoleFeed>(ends[1], "stdout", nullptr);
   }
-  ~Console() {
+  ~Terminal() {
     close_reader();
     close(ends[1]);
   }
@@ -61,7 +61,7 @@ struct Console {
 // A teed stream with its file.
 class Teed {
  public:
-  Teed(Console& console, int writer, std::uint64_t round = 0)
+  Teed(Terminal& console, int writer, std::uint64_t round = 0)
       : console_(console),
         path_(folder_ / "log"),
         log_(open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600), Sink::Kind::File, path_, nullptr),
@@ -81,7 +81,7 @@ class Teed {
 
  private:
   ddp::testing::TemporaryFolder folder_;
-  Console& console_;
+  Terminal& console_;
   std::string path_;
   Sink log_;
   ConsoleFeed::Stream* stream_;
@@ -90,7 +90,7 @@ class Teed {
 }  // namespace
 
 TEST_CASE("console feed: what a console missed follows from the files, then ddprun's line", "[launcher][unit]") {
-  Console console;
+  Terminal console;
   Teed one(console, 1), two(console, 2);
   one.write("before\n");
   console.fill();
@@ -107,7 +107,7 @@ TEST_CASE("console feed: what a console missed follows from the files, then ddpr
 }
 
 TEST_CASE("console feed: streams of an earlier round come first", "[launcher][unit]") {
-  Console console;
+  Terminal console;
   Teed first(console, 1, 0);
   console.fill();
   const std::string many(400'000, 'x');  // several turns
@@ -119,7 +119,7 @@ TEST_CASE("console feed: streams of an earlier round come first", "[launcher][un
 }
 
 TEST_CASE("console feed: a stream that its file cannot take waits for the console", "[launcher][unit]") {
-  Console console;
+  Terminal console;
   Teed stream(console, 1);
   stream.write_nowhere("at once\n");
   CHECK(stream.may_take());
@@ -134,7 +134,7 @@ TEST_CASE("console feed: a stream that its file cannot take waits for the consol
 }
 
 TEST_CASE("console feed: after a truncated file the rest and ddprun's lines are shown", "[launcher][unit]") {
-  Console console;
+  Terminal console;
   Teed stream(console, 1);
   console.fill();
   stream.write("a\n");
@@ -146,7 +146,7 @@ TEST_CASE("console feed: after a truncated file the rest and ddprun's lines are 
 }
 
 TEST_CASE("console feed: a stream without a file is read at the console's pace", "[launcher][unit]") {
-  Console console;
+  Terminal console;
   ConsoleFeed::Stream* stream = console.feed->open({.writer = 1, .round = 0, .file = "", .lines = LineAssembler({})});
   CHECK(console.feed->may_take(*stream));
   console.fill();
@@ -157,7 +157,7 @@ TEST_CASE("console feed: a stream without a file is read at the console's pace",
 }
 
 TEST_CASE("console feed: a part is due after 0.2 s, but not on a console that is behind", "[launcher][unit]") {
-  Console console;
+  Terminal console;
   Teed stream(console, 1);
   CHECK(!console.feed->due(console.now));
   stream.write("Name? ");
@@ -177,7 +177,7 @@ TEST_CASE("console feed: a part is due after 0.2 s, but not on a console that is
 
 TEST_CASE("console feed: a console whose reader has gone ends the output", "[launcher][unit]") {
   signal(SIGPIPE, SIG_IGN);
-  Console console;
+  Terminal console;
   Teed stream(console, 1), ended(console, 2);
   console.fill();
   stream.write("a\n");
@@ -195,7 +195,7 @@ TEST_CASE("console feed: a console whose reader has gone ends the output", "[lau
 }
 
 TEST_CASE("console feed: what is given up is counted, with the files that have it", "[launcher][unit]") {
-  Console console;
+  Terminal console;
   Teed one(console, 1), two(console, 2);
   console.fill();
   one.write("a\nb\nc");

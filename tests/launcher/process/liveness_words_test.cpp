@@ -18,13 +18,13 @@
 #include "launcher/process/process_tree.hpp"
 #include "rendezvous/worker_contract.hpp"
 #include "runtime/diagnosis/liveness_word.hpp"
+#include "tests/support/process.hpp"
 
 using ddp::launcher::LivenessWords;
 using ddp::runtime::LivenessWord;
+using ddp::testing::kDeadline;
 
 namespace {
-
-constexpr std::chrono::seconds kPatience{30};  // never reached when all is well
 
 // An agent with two workers.
 struct Agent {
@@ -53,7 +53,7 @@ struct Agent {
   // Waits until words were lost so often.
   bool is_lost(std::size_t times) {
     std::unique_lock lock(mutex);
-    return changed.wait_for(lock, kPatience, [&] { return lost.size() >= times; });
+    return changed.wait_for(lock, kDeadline, [&] { return lost.size() >= times; });
   }
 };
 

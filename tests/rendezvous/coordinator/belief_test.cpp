@@ -14,8 +14,8 @@ using std::chrono::seconds;
 
 namespace {
 
-struct Job : SmallJob {
-  Job() : SmallJob(0, "10.0.0.2") {}
+struct DoubtedJob : SmallJob {
+  DoubtedJob() : SmallJob(0, "10.0.0.2") {}
 
   bool closes(AgentId link) const {
     return std::any_of(actions.begin(), actions.end(), [link](const CoordinatorAction& action) {
@@ -42,7 +42,7 @@ struct Job : SmallJob {
 TEST_CASE("coordinator: a node keeps what it was welcomed with, or its link is closed and may come back",
           "[rendezvous][unit]") {
   const auto said = [](const std::function<void(AgentState&)>& change) {
-    Job job;
+    DoubtedJob job;
     job.start();
     return job.says(2, change);
   };
@@ -61,7 +61,7 @@ TEST_CASE("coordinator: a node keeps what it was welcomed with, or its link is c
   CHECK(said([](AgentState& s) { s.incarnation = "c"; }) == broke + "it reported as two agents)" + wait);
   CHECK(said([](AgentState&) {}).empty());
 
-  Job job;
+  DoubtedJob job;
   job.start();
   REQUIRE_FALSE(job.says(2, [](AgentState& s) { s.node_rank = 7; }).empty());
   job.says(3, [](AgentState&) {});
@@ -69,7 +69,7 @@ TEST_CASE("coordinator: a node keeps what it was welcomed with, or its link is c
 }
 
 TEST_CASE("coordinator: no node has been in a round that is not open yet", "[rendezvous][unit]") {
-  Job job;
+  DoubtedJob job;
   job.report(2, job.on("b"));
   job.report(1, job.on("a"));
   REQUIRE(job.core.facts().phase == "opening");
@@ -85,7 +85,7 @@ TEST_CASE("coordinator: no node has been in a round that is not open yet", "[ren
 }
 
 TEST_CASE("coordinator: no round opens without the coordinator's own node", "[rendezvous][unit]") {
-  Job job;
+  DoubtedJob job;
   job.report(2, job.on("b"));
   job.report(1, job.on("a", WorkersPhase::Stopping));
   CHECK(job.core.facts().phase == "gathering");
@@ -94,7 +94,7 @@ TEST_CASE("coordinator: no round opens without the coordinator's own node", "[re
 }
 
 TEST_CASE("coordinator: a link that claims to be another node's does that node no harm", "[rendezvous][unit]") {
-  Job job;
+  DoubtedJob job;
   job.start();
   CHECK(job.says(3, [](AgentState& s) { s.slots = 7; }) ==
         "agent link: closed the one of node b (10.0.0.2): it reported another job, node rank, role, name or number of "
@@ -107,7 +107,7 @@ TEST_CASE("coordinator: a link that claims to be another node's does that node n
 
 TEST_CASE("coordinator: a link has 5 s for its first report, and a node that is refused 5 s to leave",
           "[rendezvous][unit]") {
-  Job job;
+  DoubtedJob job;
   for (const AgentId link : {2, 3, 4, 5}) job.step(AgentLinked{link, "10.0.0.2"});
   job.report(2, job.on("b"));
   AgentState stranger = job.on("c");
@@ -125,7 +125,7 @@ TEST_CASE("coordinator: a link has 5 s for its first report, and a node that is 
 
 TEST_CASE("coordinator: of links that may not stay, the oldest of the address with most of them makes room",
           "[rendezvous][unit]") {
-  Job job;
+  DoubtedJob job;
   job.core = CoordinatorCore(
       {.job = job.shape, .epoch = "e", .own_incarnation = "a", .last_call = seconds(0), .max_unheard_links = 3});
   job.step(AgentLinked{2, "10.0.0.2", "2"});
@@ -140,7 +140,7 @@ TEST_CASE("coordinator: of links that may not stay, the oldest of the address wi
 }
 
 TEST_CASE("coordinator: nodes that wait have a limit", "[rendezvous][unit]") {
-  Job many;
+  DoubtedJob many;
   many.start();
   const int most = static_cast<int>(kMaxSpares) + many.shape.max_nodes;
   for (int i = 2; i < most; ++i) many.report(i + 10, many.on("spare" + std::to_string(i)));

@@ -10,8 +10,8 @@ using std::chrono::seconds;
 
 namespace {
 
-struct Job : SmallJob {
-  Job() : SmallJob(1, "") {}
+struct FailingJob : SmallJob {
+  FailingJob() : SmallJob(1, "") {}
 
   bool opens_store() const {
     return std::any_of(last.begin(), last.end(), [](const auto& a) { return std::holds_alternative<OpenStore>(a); });
@@ -27,7 +27,7 @@ struct Job : SmallJob {
 }  // namespace
 
 TEST_CASE("coordinator: no round without its own agent, even if it is the last to come", "[rendezvous][unit]") {
-  Job job;
+  FailingJob job;
   job.report(2, job.on("b"));
   CHECK_FALSE(job.opens_store());
   job.report(1, job.on("a"));
@@ -38,7 +38,7 @@ TEST_CASE("coordinator: no round without its own agent, even if it is the last t
 }
 
 TEST_CASE("coordinator: of two nodes that are lost at once, neither is in the next round", "[rendezvous][unit]") {
-  Job job;
+  FailingJob job;
   job.report(3, job.on("c"));
   job.start();
   job.report(3, job.on("c", WorkersPhase::Running));
@@ -51,7 +51,7 @@ TEST_CASE("coordinator: of two nodes that are lost at once, neither is in the ne
 }
 
 TEST_CASE("coordinator: its own agent is the last to leave, even if it is the last to come", "[rendezvous][unit]") {
-  Job job;
+  FailingJob job;
   job.shape = {.id = "j", .min_nodes = 2, .max_nodes = 2};
   job.core = CoordinatorCore({.job = job.shape, .epoch = "e", .own_incarnation = "a"});
   AgentState stopped = job.on("b");
@@ -67,7 +67,7 @@ TEST_CASE("coordinator: its own agent is the last to leave, even if it is the la
 
 TEST_CASE("coordinator: a node that killed its workers explains its peers' failures, even those reported before",
           "[rendezvous][unit]") {
-  Job job;
+  FailingJob job;
   job.start();
   job.report(1, job.failed("a", WorkersPhase::Idle));
   AgentState killed = job.failed("b", WorkersPhase::Idle, true);
@@ -78,7 +78,7 @@ TEST_CASE("coordinator: a node that killed its workers explains its peers' failu
 }
 
 TEST_CASE("coordinator: a node that leaves explains its peers' failures", "[rendezvous][unit]") {
-  Job job;
+  FailingJob job;
   job.start();
   job.report(1, job.failed("a", WorkersPhase::Running));
   AgentState leaving = job.on("b", WorkersPhase::Running);
@@ -93,7 +93,7 @@ TEST_CASE("coordinator: a node that leaves explains its peers' failures", "[rend
 }
 
 TEST_CASE("coordinator: two nodes that leave at once end a job that needs one of them", "[rendezvous][unit]") {
-  Job job;
+  FailingJob job;
   job.shape = {.id = "j", .min_nodes = 2, .max_nodes = 3};
   job.core = CoordinatorCore({.job = job.shape, .epoch = "e", .own_incarnation = "a", .last_call = seconds(0)});
   job.report(1, job.on("a"));
@@ -112,7 +112,7 @@ TEST_CASE("coordinator: two nodes that leave at once end a job that needs one of
 }
 
 TEST_CASE("coordinator: a lost node that comes back kills what it still runs", "[rendezvous][unit]") {
-  Job job;
+  FailingJob job;
   job.start();
   job.step(AgentGone{2, "reset"});
   job.wait(seconds(4));
@@ -122,7 +122,7 @@ TEST_CASE("coordinator: a lost node that comes back kills what it still runs", "
 }
 
 TEST_CASE("coordinator: a node with processes that cannot be killed gets no seat", "[rendezvous][unit][P18]") {
-  Job job;
+  FailingJob job;
   job.start();
   AgentState stuck = job.on("c");
   stuck.unkillable = {77};
@@ -131,7 +131,7 @@ TEST_CASE("coordinator: a node with processes that cannot be killed gets no seat
 }
 
 TEST_CASE("coordinator: its own sleep does not separate a loss from the failures it explains", "[rendezvous][unit]") {
-  Job job;
+  FailingJob job;
   job.start();
   job.step(AgentGone{2, "reset"});
   job.report(1, job.failed("a", WorkersPhase::Idle));
@@ -142,7 +142,7 @@ TEST_CASE("coordinator: its own sleep does not separate a loss from the failures
 }
 
 TEST_CASE("coordinator: a message about missing nodes does not replace the order to stop", "[rendezvous][unit]") {
-  Job job;
+  FailingJob job;
   job.shape = {.id = "j", .min_nodes = 3, .max_nodes = 4};
   job.core = CoordinatorCore({.job = job.shape, .epoch = "e", .own_incarnation = "a"});
   job.report(1, job.on("a"));

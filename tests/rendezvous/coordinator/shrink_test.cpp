@@ -14,8 +14,8 @@ using std::chrono::seconds;
 namespace {
 
 // Nodes a, b and c have links 1, 2 and 3.
-struct Job : SmallJob {
-  explicit Job(int min_nodes = 1, int max_restarts = 0) : SmallJob(max_restarts, "10.0.0.2") {
+struct ShrinkingJob : SmallJob {
+  explicit ShrinkingJob(int min_nodes = 1, int max_restarts = 0) : SmallJob(max_restarts, "10.0.0.2") {
     shape.min_nodes = min_nodes;
     shape.survivors_stay = true;
     core = CoordinatorCore(
@@ -54,7 +54,7 @@ struct Job : SmallJob {
 
 TEST_CASE("coordinator: a job that shrinks goes on at once without a lost node, and spends no restart",
           "[rendezvous][unit]") {
-  Job job;
+  ShrinkingJob job;
   job.begin(3);
   AgentState left = job.on("b", WorkersPhase::Running);
   left.left = true;
@@ -72,7 +72,7 @@ TEST_CASE("coordinator: a job that shrinks goes on at once without a lost node, 
 }
 
 TEST_CASE("coordinator: a job that shrinks takes a node in, and all others stay", "[rendezvous][unit]") {
-  Job job;
+  ShrinkingJob job;
   job.begin(2);
   job.report(3, job.on("c"));
   CHECK(job.stays(1));
@@ -89,7 +89,7 @@ TEST_CASE("coordinator: a job that shrinks takes a node in, and all others stay"
 }
 
 TEST_CASE("coordinator: a job of which a worker is about to end takes no node in", "[rendezvous][unit]") {
-  Job job;
+  ShrinkingJob job;
   job.begin(2);
   AgentState ending = job.on("b", WorkersPhase::Running);
   ending.is_ending = true;
@@ -101,7 +101,7 @@ TEST_CASE("coordinator: a job of which a worker is about to end takes no node in
 
 TEST_CASE("coordinator: a node that its user stops leaves a job that shrinks, and its workers end",
           "[rendezvous][unit]") {
-  Job job;
+  ShrinkingJob job;
   job.begin(3);
   AgentState state = job.on("c", WorkersPhase::Running);
   state.stop_signal = SIGTERM;
@@ -118,7 +118,7 @@ TEST_CASE("coordinator: a node that its user stops leaves a job that shrinks, an
 
 TEST_CASE("coordinator: below min the workers of a job that shrinks wait for a node, for as long as it may take",
           "[rendezvous][unit]") {
-  Job job(2);
+  ShrinkingJob job(2);
   job.fall_below_min();
   SECTION("a node comes") {
     job.report(3, job.on("c"));
@@ -138,7 +138,7 @@ TEST_CASE("coordinator: below min the workers of a job that shrinks wait for a n
 
 TEST_CASE("coordinator: a node whose quiet workers die while it waits is in the next round, not left behind",
           "[rendezvous][unit]") {
-  Job job(2);
+  ShrinkingJob job(2);
   job.fall_below_min();
   job.report(1, job.on("a", WorkersPhase::Stopping));  // one has died, and is not reaped yet
   job.report(3, job.on("c"));
@@ -151,7 +151,7 @@ TEST_CASE("coordinator: a node whose quiet workers die while it waits is in the 
 }
 
 TEST_CASE("coordinator: what each node does has a word, also while it waits", "[rendezvous][unit]") {
-  Job job(2);
+  ShrinkingJob job(2);
   const auto words = [&job] {
     std::map<std::string, std::string> all;
     for (const JobFacts::Node& node : job.core.facts().nodes) all[node.host] = node.state;
@@ -168,7 +168,7 @@ TEST_CASE("coordinator: what each node does has a word, also while it waits", "[
   CHECK(words() == Words{{"a", "running"}, {"b", "running"}});
   AgentState ended = job.on("b");
   ended.succeeded = true;
-  Job other(2);
+  ShrinkingJob other(2);
   other.begin(2);
   other.report(2, ended);
   CHECK(other.core.facts().nodes.at(1).state == "done");
@@ -180,7 +180,7 @@ TEST_CASE("coordinator: what each node does has a word, also while it waits", "[
 }
 
 TEST_CASE("coordinator: a worker's failure ends a job that shrinks where no restart is left", "[rendezvous][unit]") {
-  Job job(1, 1);
+  ShrinkingJob job(1, 1);
   job.begin(2);
   const auto fail = [&] {
     AgentState state = job.on("b", WorkersPhase::Running);
@@ -193,14 +193,14 @@ TEST_CASE("coordinator: a worker's failure ends a job that shrinks where no rest
   job.report(2, job.on("b"));
   job.open();
   CHECK(job.told(1).assignment.restart_count == 1);
-  for (const AgentId link : {1, 2}) job.report(link, job.on(Job::host_of(link), WorkersPhase::Running));
+  for (const AgentId link : {1, 2}) job.report(link, job.on(ShrinkingJob::host_of(link), WorkersPhase::Running));
   fail();
   CHECK(job.told(1).kind == Directive::Kind::Stop);
   CHECK_FALSE(job.told(1).survivors_stay);
 }
 
 TEST_CASE("coordinator: nodes of a job that shrinks are to be given the same --on-failure", "[rendezvous][unit]") {
-  Job job;
+  ShrinkingJob job;
   job.report(1, job.on("a"));
   AgentState other = job.on("b");
   other.job.survivors_stay = false;
@@ -232,7 +232,7 @@ TEST_CASE("coordinator: workers that were told to stay end when a node tells of 
 TEST_CASE(
     "coordinator: workers that were told to end are waited for, also when a restart has left its window meanwhile",
     "[rendezvous][unit]") {
-  Job job(1, 1);
+  ShrinkingJob job(1, 1);
   job.shape.restart_window = seconds(60);
   job.core = CoordinatorCore({.job = job.shape, .epoch = "e", .own_incarnation = "a", .last_call = seconds(0)});
   const auto hang = [&job] {
@@ -247,7 +247,7 @@ TEST_CASE(
   job.become_quiet(3);
   REQUIRE(job.core.budget_used() == 1);
   job.open();
-  for (const AgentId link : {1, 2, 3}) job.report(link, job.on(Job::host_of(link), WorkersPhase::Running));
+  for (const AgentId link : {1, 2, 3}) job.report(link, job.on(ShrinkingJob::host_of(link), WorkersPhase::Running));
   AgentState left = job.on("c", WorkersPhase::Running);
   left.left = true;
   job.report(3, left);

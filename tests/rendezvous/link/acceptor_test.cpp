@@ -22,7 +22,6 @@ using namespace std::chrono_literals;
 
 const KeyPair kKey = KeyPair::random();
 const std::string kPreface = AgentHandshake("", {}, {}, kKey).preface();
-const Secret kSecret = Secret(Secret::Bytes{7});
 const std::string kSecretPreface = AgentHandshake("", kSecret, {}, kKey).preface();
 
 RawConnection connected(const LinkCoordinator& coordinator, std::string_view bytes) {

@@ -87,7 +87,6 @@ extern "C" __attribute__((visibility("default"))) int getaddrinfo(const char* ho
 namespace ddp::rendezvous {
 namespace {
 
-const Secret kSecret = Secret(Secret::Bytes{7});
 // Short limits: loopback answers at once, so only tests of silence wait this long.
 const LinkTiming kQuick = {.try_limit = 10s, .shortest_wait = 1ms, .longest_wait = 5ms};
 const LinkTiming kImpatient = {.try_limit = 50ms, .shortest_wait = 1ms, .longest_wait = 5ms};

@@ -9,7 +9,7 @@ using namespace ddp::rendezvous;
 
 namespace {
 
-AgentState some_state() {
+AgentState full_state() {
   AgentState state;
   state.job = {.id = "job7", .min_nodes = 1, .max_nodes = 4, .max_restarts = 3, .node_ranks_given = true};
   state.epoch = "e";
@@ -48,8 +48,8 @@ Directive some_directive() {
   directive.round = 4;
   directive.assignment = {0, 1, 0, 8, 0, 8, 1, 3, "127.0.0.1", 29500};
   directive.reason = "restart 1 of 3";
-  directive.cause = some_state().failures[0];
-  directive.failures = some_state().failures;
+  directive.cause = full_state().failures[0];
+  directive.failures = full_state().failures;
   return directive;
 }
 
@@ -88,7 +88,7 @@ TEST_CASE("link codec: workers that failed by themselves keep their text before 
 }
 
 TEST_CASE("link codec: what is sent is what arrives, however the bytes are split", "[rendezvous][unit]") {
-  const std::string bytes = encode(some_state()) + encode(Heartbeat{}) + encode(some_directive());
+  const std::string bytes = encode(full_state()) + encode(Heartbeat{}) + encode(some_directive());
   for (std::size_t piece = 1; piece < bytes.size(); piece += 37) {
     FrameDecoder decoder;
     int states = 0, directives = 0, heartbeats = 0;
@@ -97,7 +97,7 @@ TEST_CASE("link codec: what is sent is what arrives, however the bytes are split
       while (true) {
         auto next = decoder.next();
         if (std::holds_alternative<NeedMoreBytes>(next)) break;
-        if (auto* state = std::get_if<AgentState>(&next)) states += *state == some_state();
+        if (auto* state = std::get_if<AgentState>(&next)) states += *state == full_state();
         heartbeats += std::holds_alternative<Heartbeat>(next);
         if (auto* directive = std::get_if<Directive>(&next)) directives += *directive == some_directive();
         REQUIRE_FALSE(std::holds_alternative<MalformedFrame>(next));
@@ -111,7 +111,7 @@ TEST_CASE("link codec: what is sent is what arrives, however the bytes are split
 
 TEST_CASE("link codec: the instance of a job arrives, and is left out where all its coordinators have one epoch",
           "[rendezvous][unit]") {
-  AgentState state = some_state();
+  AgentState state = full_state();
   Directive directive = some_directive();
   CHECK((encode(state) + encode(directive)).find("instance") == std::string::npos);
   CHECK(encode(directive).find("back_within") == std::string::npos);
@@ -126,7 +126,7 @@ TEST_CASE("link codec: the instance of a job arrives, and is left out where all 
 
 TEST_CASE("link codec: what is said about survivors arrives, and is left out where there is nothing to say",
           "[rendezvous][unit]") {
-  AgentState state = some_state();
+  AgentState state = full_state();
   CHECK(encode(state).find("survivors") == std::string::npos);
   state.job.survivors_stay = true;
   state.phase = WorkersPhase::Quiet;
@@ -144,7 +144,7 @@ TEST_CASE("link codec: what is said about survivors arrives, and is left out whe
 }
 
 TEST_CASE("link codec: bytes that are not UTF-8 are replaced, and nothing is thrown", "[rendezvous][unit]") {
-  AgentState state = some_state();
+  AgentState state = full_state();
   state.failures[0].stderr_tail = {"\xff\xfe"};
   FrameDecoder decoder;
   decoder.feed(encode(state));
@@ -198,7 +198,7 @@ TEST_CASE("link codec: a message that is not accepted is malformed, and so are u
     const auto* malformed = std::get_if<MalformedFrame>(&next);
     return malformed ? malformed->why : "it is accepted";
   };
-  const std::string state = encode(some_state()), directive = encode(some_directive());
+  const std::string state = encode(full_state()), directive = encode(some_directive());
   CHECK(why(state, "\"round\":3", "\"round\":3 ") == "it is accepted");
   CHECK(why(state, "\"stop_signal\":2", "\"stop_signal\":200") == "stop_signal is 200");
   CHECK(why(state, "\"phase\":\"stopping\"", "\"phase\":\"flying\"") == "a word that is not known");
@@ -224,7 +224,7 @@ TEST_CASE("link codec: messages about looks come out as they went in, and an old
   CHECK(std::get<LookRequest>(decoder.next()) == LookRequest{7, "state"});
   CHECK(std::get<LookAnswer>(decoder.next()) == answer);
   CHECK(std::get<LookEnd>(decoder.next()) == end);
-  AgentState state = some_state();
+  AgentState state = full_state();
   CHECK(encode(state).find("can_look") == std::string::npos);
   state.can_look = true;
   state.hang = Hang::End;

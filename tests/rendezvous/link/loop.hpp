@@ -22,6 +22,8 @@
 
 namespace ddp::rendezvous {
 
+inline const Secret kSecret = Secret(Secret::Bytes{7});
+
 class LinkLoop {
  public:
   asio::io_context io{1};

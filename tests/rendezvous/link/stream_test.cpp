@@ -30,7 +30,7 @@ struct Link {
   Link() { REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) == 0); }
 };
 
-AgentState some_state() {
+AgentState short_state() {
   AgentState state;
   state.epoch = "e";
   state.incarnation = "i";
@@ -43,7 +43,7 @@ TEST_CASE("link stream: everything that was sent before stop() arrives, then the
   Link link;
   End<Directive> agent(link.io, link.fds[0]);
   End<AgentState> coordinator(link.io, link.fds[1]);
-  AgentState state = some_state();
+  AgentState state = short_state();
   for (state.round = 1; state.round <= 3; ++state.round) agent.stream->send(state);
   agent.stream->stop();
   link.io.run();
@@ -57,7 +57,7 @@ TEST_CASE("link stream: bytes that do not fit the kernel's buffer follow when th
           "[rendezvous][unit]") {
   Link link;
   End<Directive> agent(link.io, link.fds[0]);
-  AgentState state = some_state();
+  AgentState state = short_state();
   state.role = std::string(4000, 'x');
   state.addresses.assign(1000, "255.255.255.255");
   for (state.round = 1; state.round <= 30; ++state.round) agent.stream->send(state);

@@ -7,27 +7,13 @@
 #include <vector>
 
 #include "rendezvous/link/codec.hpp"
+#include "tests/rendezvous/membership/known_secrets.hpp"
 #include "tests/rendezvous/store/hex.hpp"
 
 namespace ddp::rendezvous {
 namespace {
 
-Secret filled_with(unsigned char byte) {
-  Secret::Bytes bytes;
-  bytes.fill(byte);
-  return Secret(bytes);
-}
-Secret counting_secret() {
-  Secret::Bytes bytes;
-  for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<unsigned char>(i);
-  return Secret(bytes);
-}
-const KeyPair kAgent(filled_with(0xaa)), kCoordinator(filled_with(0xcc));
-
-template <typename Bytes>
-std::string hex_of(const Bytes& bytes) {
-  return to_hex({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
-}
+const KeyPair kAgent(secret_of(0xaa)), kCoordinator(secret_of(0xcc));
 
 LinkKeys keys() { return *agree(kAgent, kCoordinator.public_key(), counting_secret(), "both prefaces"); }
 
@@ -70,7 +56,7 @@ TEST_CASE("cipher: keys and proofs follow from both keys, the secret and the pre
 TEST_CASE("cipher: another secret, key or transcript gives other keys", "[rendezvous][unit]") {
   const LinkKeys ours = keys();
   const std::vector<std::optional<LinkKeys>> others = {
-      agree(kAgent, kCoordinator.public_key(), filled_with(1), "both prefaces"),
+      agree(kAgent, kCoordinator.public_key(), secret_of(1), "both prefaces"),
       agree(kAgent, kCoordinator.public_key(), std::nullopt, "both prefaces"),
       agree(kAgent, kCoordinator.public_key(), counting_secret(), "Both prefaces"),
       agree(kAgent, KeyPair::random().public_key(), counting_secret(), "both prefaces"),

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <utility>
 
+#include "tests/rendezvous/membership/known_secrets.hpp"
 #include "tests/rendezvous/store/hex.hpp"
 #include "tests/rendezvous/store/speakers.hpp"
 
@@ -16,11 +17,6 @@ namespace {
 
 using Kind = HandshakeFailed::Kind;
 
-Secret secret_of(unsigned char byte) {
-  Secret::Bytes bytes;
-  bytes.fill(byte);
-  return Secret(bytes);
-}
 const KeyPair kOfAgent(secret_of(0xaa));
 const KeyPair kOfCoordinator(secret_of(0xcc));
 const std::string kAgentsKey = "14ca9e4d387bccf35746e0407daaacc6b28a4f8445ef5a5158894db983e24070";

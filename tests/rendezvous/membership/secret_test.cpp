@@ -8,12 +8,11 @@
 #include <catch2/catch.hpp>
 #include <filesystem>
 #include <fstream>
-#include <numeric>
 #include <sstream>
 #include <string>
 
+#include "tests/rendezvous/membership/known_secrets.hpp"
 #include "tests/rendezvous/store/failure_of.hpp"
-#include "tests/rendezvous/store/hex.hpp"
 
 namespace ddp::rendezvous {
 namespace {
@@ -46,17 +45,6 @@ std::string content_of(const std::string& path) {
   std::ostringstream content;
   content << std::ifstream(path, std::ios::binary).rdbuf();
   return content.str();
-}
-
-Secret counting_secret() {
-  Secret::Bytes bytes;
-  std::iota(bytes.begin(), bytes.end(), static_cast<unsigned char>(0));
-  return Secret(bytes);
-}
-
-template <typename Bytes>
-std::string hex_of(const Bytes& bytes) {
-  return to_hex({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
 }
 
 const std::string kDigits = "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f";

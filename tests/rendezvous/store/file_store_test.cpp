@@ -26,8 +26,8 @@ namespace ddp::rendezvous {
 namespace {
 
 using namespace std::chrono_literals;
+using testing::kDeadline;
 using testing::TemporaryFolder;
-constexpr auto kPatience = 30s;  // never reached when all is well
 
 // Bytes that torch 2.15.0 writes for FileStore(path, 2), set k=v, add n 5, delete k.
 constexpr char kOpened[] = "09000000 726566636f756e742f 01000000 31";
@@ -60,7 +60,7 @@ TEST_CASE("file store: writes the bytes that torch writes", "[rendezvous][unit]"
   const TemporaryFolder folder;
   const std::string path = folder / "store";
   {
-    FileStore store(path, 2, kPatience);
+    FileStore store(path, 2, kDeadline);
     store.set("k", "v");
     store.add("n", 5);
     store.delete_key("k");
@@ -74,13 +74,13 @@ TEST_CASE("file store: writes the bytes that torch writes", "[rendezvous][unit]"
 TEST_CASE("file store: the last of world_size to leave removes the file", "[rendezvous][unit]") {
   const TemporaryFolder folder;
   const std::string path = folder / "store";
-  auto first = std::make_unique<FileStore>(path, 2, kPatience);
-  auto second = std::make_unique<FileStore>(path, 2, kPatience);
+  auto first = std::make_unique<FileStore>(path, 2, kDeadline);
+  auto second = std::make_unique<FileStore>(path, 2, kDeadline);
   first.reset();
   CHECK(std::filesystem::exists(path));
   second.reset();
   CHECK_FALSE(std::filesystem::exists(path));
-  { const FileStore nobodys(path, -1, kPatience); }
+  { const FileStore nobodys(path, -1, kDeadline); }
   CHECK(std::filesystem::exists(path));
 }
 
@@ -89,17 +89,17 @@ TEST_CASE("file store: processes that share a file lose nothing", "[rendezvous][
   const std::string path = folder / "store";
   constexpr int kProcesses = 4;
   constexpr int kEach = 100;
-  FileStore store(path, -1, kPatience);
+  FileStore store(path, -1, kDeadline);
   std::vector<pid_t> children;
   for (int rank = 0; rank < kProcesses; ++rank) {
     children.push_back(in_child([&] {
-      FileStore mine(path, -1, kPatience);
+      FileStore mine(path, -1, kDeadline);
       for (int i = 0; i < kEach; ++i) {
         mine.add("n", 1);
         mine.append("log", ".");
       }
       mine.set("rank " + std::to_string(rank), "done");
-      mine.barrier("all", kProcesses, kPatience);
+      mine.barrier("all", kProcesses, kDeadline);
       if (!mine.check({"rank 0", "rank 1", "rank 2", "rank 3"})) ::_exit(2);
     }));
   }
@@ -117,7 +117,7 @@ TEST_CASE("file store: readers ignore half a record at the end, and the next wri
   const std::string last = from_hex(kAddN);
   for (std::size_t size = 1; size < last.size(); ++size) {
     testing::write_file(path, whole);
-    FileStore store(path, -1, kPatience);
+    FileStore store(path, -1, kDeadline);
     const std::string before = testing::read_file(path);
     testing::write_file(path, before + last.substr(0, size));
     CHECK(store.get("k") == "v");
@@ -131,15 +131,15 @@ TEST_CASE("file store: readers ignore half a record at the end, and the next wri
 TEST_CASE("file store: a killed process is still counted, so the file stays with its content", "[rendezvous][unit]") {
   const TemporaryFolder folder;
   const std::string path = folder / "store";
-  CHECK(ended_well(in_child([&] { FileStore(path, 1, kPatience).set("by", "the dead"); })));
+  CHECK(ended_well(in_child([&] { FileStore(path, 1, kDeadline).set("by", "the dead"); })));
   CHECK_FALSE(std::filesystem::exists(path));  // it ended its store
   CHECK(ended_well(in_child([&] {
-    FileStore store(path, 1, kPatience);
+    FileStore store(path, 1, kDeadline);
     store.set("by", "the dead");
     ::_exit(0);
   })));
   {
-    FileStore next(path, 1, kPatience);
+    FileStore next(path, 1, kDeadline);
     CHECK(next.get("by") == "the dead");
   }
   CHECK(std::filesystem::exists(path));
@@ -151,7 +151,7 @@ TEST_CASE("file store: a file of another kind is refused and left as it is", "[r
   const std::string path = folder / "notes.txt";
   for (const std::string& text : {std::string("What to buy: bread"), std::string("Hi!\n"), std::string(100, '\0')}) {
     testing::write_file(path, text);
-    const Failure failure = failure_of([&] { FileStore(path, 1, kPatience); });
+    const Failure failure = failure_of([&] { FileStore(path, 1, kDeadline); });
     CHECK(failure.code == ErrorCode::Corrupt);
     CHECK(failure.message == "file store " + path + ": what is at byte 0 is no record (is it another kind of file?)");
     CHECK(testing::read_file(path) == text);
@@ -167,7 +167,7 @@ TEST_CASE("file store: sizes that a file has or claims, but did not fill, are re
     REQUIRE(::write(file.get(), content.data(), content.size()) == static_cast<ssize_t>(content.size()));
     REQUIRE(::ftruncate(file.get(), size) == 0);
     reset_largest_allocation();
-    const Failure failure = failure_of([&] { FileStore(path, 2, kPatience); });
+    const Failure failure = failure_of([&] { FileStore(path, 2, kDeadline); });
     CHECK(failure.code == ErrorCode::Corrupt);
     CHECK(largest_allocation() < 32 << 20);
     return failure.message;
@@ -181,18 +181,18 @@ TEST_CASE("file store: records that are longer than one read are read whole", "[
   const TemporaryFolder folder;
   const std::string path = folder / "store";
   const std::string large(5 << 20, 'l');
-  FileStore writer(path, -1, kPatience);
+  FileStore writer(path, -1, kDeadline);
   writer.set("before", "b");
   writer.set("large", large);
   writer.set("after", "a");
-  FileStore reader(path, -1, kPatience);
-  CHECK(reader.multi_get({"before", "large", "after"}, kPatience) == std::vector<std::string>{"b", large, "a"});
+  FileStore reader(path, -1, kDeadline);
+  CHECK(reader.multi_get({"before", "large", "after"}, kDeadline) == std::vector<std::string>{"b", large, "a"});
 }
 
 TEST_CASE("file store: a lock that is never released is a timeout that says so", "[rendezvous][unit]") {
   const TemporaryFolder folder;
   const std::string path = folder / "store";
-  FileStore store(path, -1, kPatience);
+  FileStore store(path, -1, kDeadline);
   const int holder = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   REQUIRE(::flock(holder, LOCK_EX) == 0);
   store.set_timeout(30ms);
@@ -206,14 +206,14 @@ TEST_CASE("file store: a lock that is never released is a timeout that says so",
 TEST_CASE("file store: a missing folder is an error at once", "[rendezvous][unit]") {
   const TemporaryFolder folder;
   const std::string path = folder / "none/store";
-  CHECK(failure_of([&] { FileStore(path, 1, kPatience); }).message ==
+  CHECK(failure_of([&] { FileStore(path, 1, kDeadline); }).message ==
         "file store " + path + ": opening it: No such file or directory (is its folder there?)");
 }
 
 TEST_CASE("file store: a file that was removed is created again", "[rendezvous][unit]") {
   const TemporaryFolder folder;
   const std::string path = folder / "store";
-  FileStore store(path, -1, kPatience);
+  FileStore store(path, -1, kDeadline);
   store.set("old", "");
   std::filesystem::remove(path);
   CHECK_FALSE(store.check({"old"}));
@@ -223,7 +223,7 @@ TEST_CASE("file store: a file that was removed is created again", "[rendezvous][
 
 TEST_CASE("file store: has no queues, and says what has", "[rendezvous][unit]") {
   const TemporaryFolder folder;
-  FileStore store(folder / "store", 1, kPatience);
+  FileStore store(folder / "store", 1, kDeadline);
   PrefixStore prefixed("prefix", store);
   CHECK(store.queues() == nullptr);
   CHECK(prefixed.queues() == nullptr);

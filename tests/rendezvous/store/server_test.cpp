@@ -25,17 +25,18 @@
 #include "tests/rendezvous/store/raw_connection.hpp"
 #include "tests/rendezvous/store/speakers.hpp"
 #include "tests/support/other_user.hpp"
+#include "tests/support/process.hpp"
 
 namespace ddp::rendezvous {
 namespace {
 
 using namespace std::chrono_literals;
-constexpr auto kPatience = 30s;  // never reached when all is well
+using testing::kDeadline;
 
 const std::string kHello = from_hex("00 cef7853c 0d 34120000");
 const std::string kHelloAnswer = from_hex("34120000");
 
-TcpStore client(const StoreServer& server) { return {"127.0.0.1", server.port(), kPatience}; }
+TcpStore client(const StoreServer& server) { return {"127.0.0.1", server.port(), kDeadline}; }
 
 RawConnection greeted(const StoreServer& server) {
   RawConnection raw = RawConnection::to(server.port());
@@ -493,8 +494,8 @@ TEST_CASE("store server: a client that is not admitted is logged with its addres
 
 TEST_CASE("store server: listens on every address at one port", "[rendezvous][integration]") {
   StoreServer server({"127.0.0.1", "127.0.0.2", "::1"}, 0);  // ::1 is left out where there is no IPv6
-  TcpStore("127.0.0.1", server.port(), kPatience).set("k", "v");
-  TcpStore second("127.0.0.2", server.port(), kPatience);
+  TcpStore("127.0.0.1", server.port(), kDeadline).set("k", "v");
+  TcpStore second("127.0.0.2", server.port(), kDeadline);
   CHECK(second.get("k") == "v");
   CHECK(second.local_address() == "127.0.0.1");
 }

@@ -20,21 +20,21 @@ namespace ddp::rendezvous {
 namespace {
 
 using namespace std::chrono_literals;
+using testing::kDeadline;
 using Keys = std::vector<std::string>;
-constexpr auto kPatience = 30s;  // never reached when all is well
 
 // A new store of one kind, and a second client of it for another thread.
 struct Stores {
   explicit Stores(const std::string& kind) {
     if (kind == "tcp") {
       server = std::make_unique<StoreServer>(Keys{"127.0.0.1"}, 0);
-      one = std::make_unique<TcpStore>("127.0.0.1", server->port(), kPatience);
-      two = std::make_unique<TcpStore>("127.0.0.1", server->port(), kPatience);
+      one = std::make_unique<TcpStore>("127.0.0.1", server->port(), kDeadline);
+      two = std::make_unique<TcpStore>("127.0.0.1", server->port(), kDeadline);
     } else if (kind == "file") {
-      one = std::make_unique<FileStore>(folder / "store", 2, kPatience);
-      two = std::make_unique<FileStore>(folder / "store", 2, kPatience);
+      one = std::make_unique<FileStore>(folder / "store", 2, kDeadline);
+      two = std::make_unique<FileStore>(folder / "store", 2, kDeadline);
     } else {
-      base = std::make_unique<HashStore>(kPatience);
+      base = std::make_unique<HashStore>(kDeadline);
       one = std::make_unique<PrefixStore>("job", *base);
       two = std::make_unique<PrefixStore>("job", *base);
     }
@@ -90,8 +90,8 @@ TEST_CASE("store: keys and values are as torch.distributed's stores have them", 
   CHECK_FALSE(other.check({"k"}));
 
   store.multi_set({"m1", "m2"}, {"1", "22"});
-  CHECK(other.multi_get({"m2", "m1", "m2"}, kPatience) == Keys{"22", "1", "22"});
-  CHECK(other.multi_get({}, kPatience).empty());
+  CHECK(other.multi_get({"m2", "m1", "m2"}, kDeadline) == Keys{"22", "1", "22"});
+  CHECK(other.multi_get({}, kDeadline).empty());
   CHECK(failure_of([&] { store.multi_set({"m1"}, {}); }).code == ErrorCode::InvalidArgument);
 
   CHECK(sorted(other.list_keys()) == Keys{"binary", "cs", "empty", "log", "m1", "m2", "n", "text"});
@@ -103,7 +103,7 @@ TEST_CASE("store: a call that waits returns once its keys exist, whatever create
   Stores stores(GENERATE("tcp", "file", "hash behind a prefix"));
   Store& store = *stores.one;
   auto waiting = std::async(std::launch::async, [&] {
-    return stores.two->multi_get({"set", "add", "append", "multi", "cs"}, kPatience);
+    return stores.two->multi_get({"set", "add", "append", "multi", "cs"}, kDeadline);
   });
   store.set("set", "s");
   store.add("add", 1);
@@ -132,7 +132,7 @@ TEST_CASE("store: a deadline that passes names the keys and the time, and leaves
   store.set_timeout(20ms);
   CHECK(failure_of([&] { store.get("none"); }).code == ErrorCode::Timeout);
   store.set("none", "now");
-  CHECK(store.get("none", kPatience) == "now");
+  CHECK(store.get("none", kDeadline) == "now");
 }
 
 TEST_CASE("store: queues are first in, first out, and apart from keys", "[rendezvous][integration]") {
@@ -148,24 +148,24 @@ TEST_CASE("store: queues are first in, first out, and apart from keys", "[rendez
   CHECK(store.check({"q"}));
   CHECK_FALSE(store.delete_key("q"));
   CHECK(store.num_keys() == 0);
-  CHECK(other.queue_pop("q", kPatience) == "one");
+  CHECK(other.queue_pop("q", kDeadline) == "one");
   CHECK(queues.queue_try_pop("q") == "");
   CHECK_FALSE(store.check({"q"}));
   const Failure failure = failure_of([&] { queues.queue_pop("q", 20ms); });
   CHECK(failure.code == ErrorCode::Timeout);
   CHECK_THAT(failure.message,
              Catch::EndsWith("q\" still empty after 20 ms (is the worker that pushes to it running?)"));
-  auto popping = std::async(std::launch::async, [&] { return other.queue_pop("q", kPatience); });
+  auto popping = std::async(std::launch::async, [&] { return other.queue_pop("q", kDeadline); });
   queues.queue_push("q", "late");
   CHECK(popping.get() == "late");
 }
 
 TEST_CASE("store: a barrier opens for all once the last client has come, and stays open", "[rendezvous][integration]") {
   Stores stores(GENERATE("tcp", "file", "hash behind a prefix"));
-  auto other = std::async(std::launch::async, [&] { stores.two->barrier("b", 2, kPatience); });
-  CHECK_NOTHROW(stores.one->barrier("b", 2, kPatience));
+  auto other = std::async(std::launch::async, [&] { stores.two->barrier("b", 2, kDeadline); });
+  CHECK_NOTHROW(stores.one->barrier("b", 2, kDeadline));
   CHECK_NOTHROW(other.get());
-  CHECK_NOTHROW(stores.one->barrier("b", 2, kPatience));
+  CHECK_NOTHROW(stores.one->barrier("b", 2, kDeadline));
 }
 
 TEST_CASE("store: a counter that holds no number is refused by name", "[rendezvous][integration]") {
@@ -180,7 +180,7 @@ TEST_CASE("store: a counter that holds no number is refused by name", "[rendezvo
 }
 
 TEST_CASE("prefix store: joins prefix and key with a slash, outermost first", "[rendezvous][unit]") {
-  HashStore base(kPatience);
+  HashStore base(kDeadline);
   PrefixStore outer("out", base);
   PrefixStore inner("in/", outer);
   inner.set("k", "v");
@@ -195,10 +195,10 @@ TEST_CASE("prefix store: joins prefix and key with a slash, outermost first", "[
 
 TEST_CASE("prefix store: its barrier leaves the keys that torch's leaves", "[rendezvous][integration]") {
   StoreServer server({"127.0.0.1"}, 0);
-  TcpStore base("127.0.0.1", server.port(), kPatience);
-  PrefixStore("p", base).barrier("b", 1, kPatience);
+  TcpStore base("127.0.0.1", server.port(), kDeadline);
+  PrefixStore("p", base).barrier("b", 1, kDeadline);
   CHECK(sorted(base.list_keys()) == Keys{"p/b/last_member", "p/b/num_members"});
-  base.barrier("b", 1, kPatience);
+  base.barrier("b", 1, kDeadline);
   CHECK(base.get("b") == "1");
 }
 

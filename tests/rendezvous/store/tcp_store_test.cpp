@@ -14,12 +14,13 @@
 #include "tests/rendezvous/store/failure_of.hpp"
 #include "tests/rendezvous/store/hex.hpp"
 #include "tests/rendezvous/store/raw_connection.hpp"
+#include "tests/support/process.hpp"
 
 namespace ddp::rendezvous {
 namespace {
 
 using namespace std::chrono_literals;
-constexpr auto kPatience = 30s;         // never reached when all is well
+using testing::kDeadline;
 constexpr std::size_t kHelloBytes = 6;  // VALIDATE, GETNUMKEYS
 
 // A socket bound to a free port of this machine: refuses connections until it listens.
@@ -54,7 +55,7 @@ std::string at(std::uint16_t port) { return "store 127.0.0.1:" + std::to_string(
 TEST_CASE("tcp store: waits for a server that comes late", "[rendezvous][integration]") {
   Port port;
   auto connecting =
-      std::async(std::launch::async, [&] { return TcpStore("127.0.0.1", port.number, kPatience).add("n", 1); });
+      std::async(std::launch::async, [&] { return TcpStore("127.0.0.1", port.number, kDeadline).add("n", 1); });
   StoreServer server({"127.0.0.1"}, port.number);  // the reserved port does not listen, so the server can bind it
   CHECK(connecting.get() == 1);
 }
@@ -78,7 +79,7 @@ TEST_CASE("tcp store: a server that accepts and says nothing does not hold it", 
 TEST_CASE("tcp store: tries again when the server closes during the greeting", "[rendezvous][integration]") {
   Port port;
   port.listen();
-  auto connecting = std::async(std::launch::async, [&] { TcpStore("127.0.0.1", port.number, kPatience); });
+  auto connecting = std::async(std::launch::async, [&] { TcpStore("127.0.0.1", port.number, kDeadline); });
   { const RawConnection overrun = port.accept(); }
   RawConnection second = port.accept_and_greet();
   CHECK_NOTHROW(connecting.get());
@@ -88,7 +89,7 @@ TEST_CASE("tcp store: knows that something else answers", "[rendezvous][integrat
   Port port;
   port.listen();
   auto connecting = std::async(std::launch::async,
-                               [&] { return failure_of([&] { TcpStore("127.0.0.1", port.number, kPatience); }); });
+                               [&] { return failure_of([&] { TcpStore("127.0.0.1", port.number, kDeadline); }); });
   RawConnection web = port.accept();
   web.send("HTTP/1.1 400 Bad Request\r\n");
   CHECK(connecting.get().message == at(port.number) + "what answers there is not a store; is the port right?");
@@ -102,7 +103,7 @@ TEST_CASE("tcp store: names a host that cannot be resolved", "[rendezvous][integ
 
 TEST_CASE("tcp store: a key that never comes is named, and the connection stays usable", "[rendezvous][integration]") {
   StoreServer server({"127.0.0.1"}, 0);
-  TcpStore store("127.0.0.1", server.port(), kPatience);
+  TcpStore store("127.0.0.1", server.port(), kDeadline);
   const Failure one = failure_of([&] { store.get("absent", 20ms); });
   CHECK(one.code == ErrorCode::Timeout);
   CHECK(one.message == at(server.port()) + "key \"absent\" not set within 20 ms (is the worker that sets it running?)");
@@ -116,7 +117,7 @@ TEST_CASE("tcp store: a release that crosses the cancellation counts", "[rendezv
   Port port;
   port.listen();
   auto waiting = std::async(std::launch::async, [&] {
-    TcpStore store("127.0.0.1", port.number, kPatience);
+    TcpStore store("127.0.0.1", port.number, kDeadline);
     store.wait({"k"}, 20ms);
     return store.check({"k"});
   });
@@ -144,7 +145,7 @@ TEST_CASE("tcp store: an answer that comes after its deadline is not taken for t
   auto asking = std::async(std::launch::async, [&] {
     TcpStore store("127.0.0.1", port.number, 200ms);
     const Failure failure = failure_of([&] { store.add("n", 1); });
-    return std::pair(failure, store.get("k", kPatience));
+    return std::pair(failure, store.get("k", kDeadline));
   });
   RawConnection client = port.accept_and_greet();
   client.receive(19);                                           // ADD /n 1: no answer until the client
@@ -178,7 +179,7 @@ TEST_CASE("tcp store: an announced length that no store sends is refused at once
   Port port;
   port.listen();
   auto asking = std::async(std::launch::async, [&] {
-    TcpStore store("127.0.0.1", port.number, kPatience);
+    TcpStore store("127.0.0.1", port.number, kDeadline);
     const Failure failure = failure_of([&] { row.ask(store); });
     return std::pair(failure, failure_of([&] { store.num_keys(); }));
   });
@@ -198,7 +199,7 @@ TEST_CASE("tcp store: a store that sends without end what nobody asked for is re
   Port port;
   port.listen();
   auto setting = std::async(std::launch::async, [&] {
-    TcpStore store("127.0.0.1", port.number, kPatience);
+    TcpStore store("127.0.0.1", port.number, kDeadline);
     return failure_of([&] {
       while (true) store.set("k", std::string(kMaxValueBytes, 'v'));  // which is not read, so it stays under way
     });
@@ -216,7 +217,7 @@ TEST_CASE("tcp store: a store that sends without end what nobody asked for is re
 TEST_CASE("tcp store: a lost connection is an error that names key and cause, now and later",
           "[rendezvous][integration]") {
   StoreServer server({"127.0.0.1"}, 0);
-  TcpStore store("127.0.0.1", server.port(), kPatience);
+  TcpStore store("127.0.0.1", server.port(), kDeadline);
   server.reset();
   const std::string cause = "the store closed the connection (did the job end or restart?)";
   const Failure now = failure_of([&] { store.get("k"); });
@@ -228,7 +229,7 @@ TEST_CASE("tcp store: a lost connection is an error that names key and cause, no
 TEST_CASE("tcp store: a request that the server would not accept is refused before it is sent",
           "[rendezvous][integration]") {
   StoreServer server({"127.0.0.1"}, 0);
-  TcpStore store("127.0.0.1", server.port(), kPatience);
+  TcpStore store("127.0.0.1", server.port(), kDeadline);
   const std::string value(8 * 1024 * 1024, 'v');
   CHECK(failure_of([&] { store.set(std::string(8192, 'k'), ""); }).code == ErrorCode::InvalidArgument);
   CHECK(failure_of([&] { store.set("k", value + "v"); }).code == ErrorCode::InvalidArgument);
@@ -238,17 +239,17 @@ TEST_CASE("tcp store: a request that the server would not accept is refused befo
 
 TEST_CASE("tcp store: tells which of this machine's addresses reaches the store", "[rendezvous][integration]") {
   StoreServer server({"127.0.0.1"}, 0);
-  CHECK(TcpStore("localhost", server.port(), kPatience).local_address() == "127.0.0.1");
+  CHECK(TcpStore("localhost", server.port(), kDeadline).local_address() == "127.0.0.1");
 }
 
 TEST_CASE("tcp store: at a deadline a call that waits for another thread's gives up too", "[rendezvous][integration]") {
   Port port;
   port.listen();
   auto connecting =
-      std::async(std::launch::async, [&] { return std::make_unique<TcpStore>("127.0.0.1", port.number, kPatience); });
+      std::async(std::launch::async, [&] { return std::make_unique<TcpStore>("127.0.0.1", port.number, kDeadline); });
   RawConnection client = port.accept_and_greet();
   const auto store = connecting.get();
-  auto waiting = std::async(std::launch::async, [&] { store->wait({"k"}, kPatience); });
+  auto waiting = std::async(std::launch::async, [&] { store->wait({"k"}, kDeadline); });
   client.receive(19);  // its WAIT has come: the connection is busy
   store->set_timeout(20ms);
   const Failure failure = failure_of([&] { store->num_keys(); });
@@ -263,7 +264,7 @@ TEST_CASE("tcp store: a server without queues is distinguished from a broken one
   Port port;
   port.listen();
   auto pushing = std::async(std::launch::async, [&] {
-    TcpStore store("127.0.0.1", port.number, kPatience);
+    TcpStore store("127.0.0.1", port.number, kDeadline);
     return failure_of([&] { store.queue_push("q", "v"); });
   });
   {
@@ -279,7 +280,7 @@ TEST_CASE("tcp store: a server without queues is distinguished from a broken one
 TEST_CASE("tcp store: a counter that holds no number is the likely cause when adding ends the connection",
           "[rendezvous][integration]") {
   StoreServer server({"127.0.0.1"}, 0);
-  TcpStore store("127.0.0.1", server.port(), kPatience);
+  TcpStore store("127.0.0.1", server.port(), kDeadline);
   store.set("n", "abc");
   CHECK(failure_of([&] { store.add("n", 1); }).message ==
         at(server.port()) +
@@ -289,8 +290,8 @@ TEST_CASE("tcp store: a counter that holds no number is the likely cause when ad
 
 TEST_CASE("tcp store: two poppers of one queue get an element each", "[rendezvous][integration]") {
   StoreServer server({"127.0.0.1"}, 0);
-  TcpStore store("127.0.0.1", server.port(), kPatience);
-  const auto pop = [&] { return TcpStore("127.0.0.1", server.port(), kPatience).queue_pop("q", kPatience); };
+  TcpStore store("127.0.0.1", server.port(), kDeadline);
+  const auto pop = [&] { return TcpStore("127.0.0.1", server.port(), kDeadline).queue_pop("q", kDeadline); };
   auto first = std::async(std::launch::async, pop);
   auto second = std::async(std::launch::async, pop);
   store.queue_push("q", "a");
@@ -301,7 +302,7 @@ TEST_CASE("tcp store: two poppers of one queue get an element each", "[rendezvou
 
 TEST_CASE("tcp store: a key of a queue's name does not end the wait for an element", "[rendezvous][integration]") {
   StoreServer server({"127.0.0.1"}, 0);
-  TcpStore store("127.0.0.1", server.port(), kPatience);
+  TcpStore store("127.0.0.1", server.port(), kDeadline);
   store.set("q", "a key");
   const Failure failure = failure_of([&] { store.queue_pop("q", 50ms); });
   CHECK(failure.message ==
@@ -310,7 +311,7 @@ TEST_CASE("tcp store: a key of a queue's name does not end the wait for an eleme
 
 TEST_CASE("tcp store: a barrier that not all reach names itself and how long it waited", "[rendezvous][integration]") {
   StoreServer server({"127.0.0.1"}, 0);
-  TcpStore store("127.0.0.1", server.port(), kPatience);
+  TcpStore store("127.0.0.1", server.port(), kDeadline);
   const Failure failure = failure_of([&] { store.barrier("b", 2, 20ms); });
   CHECK(failure.code == ErrorCode::Timeout);
   CHECK(failure.message ==
@@ -319,13 +320,13 @@ TEST_CASE("tcp store: a barrier that not all reach names itself and how long it 
 
 TEST_CASE("tcp store: an interrupted wait ends at once, and so does every later call", "[rendezvous][integration]") {
   StoreServer server({"127.0.0.1"}, 0);
-  TcpStore store("127.0.0.1", server.port(), kPatience);
+  TcpStore store("127.0.0.1", server.port(), kDeadline);
   auto waiting = std::async(std::launch::async, [&] { return failure_of([&] { store.get("never", 1h); }); });
   while (server.statistics().requests[static_cast<std::size_t>(Op::Wait)] == 0) std::this_thread::yield();
   const auto before = std::chrono::steady_clock::now();
   store.interrupt();
   const Failure failure = waiting.get();
-  CHECK(std::chrono::steady_clock::now() - before < kPatience);
+  CHECK(std::chrono::steady_clock::now() - before < kDeadline);
   CHECK(failure.code == ErrorCode::System);
   CHECK(failure.message == at(server.port()) + "reading key \"never\": interrupted by this process");
   store.interrupt();
@@ -335,7 +336,7 @@ TEST_CASE("tcp store: an interrupted wait ends at once, and so does every later 
 
 TEST_CASE("tcp store: is counted in where PyTorch's servers wait for their workers", "[rendezvous][integration]") {
   StoreServer server({"127.0.0.1"}, 0);
-  TcpStore store("127.0.0.1", server.port(), kPatience);
+  TcpStore store("127.0.0.1", server.port(), kDeadline);
   store.count_in();
   CHECK(store.num_keys() == 1);
   CHECK(store.list_keys().empty());

@@ -9,12 +9,13 @@
 #include <set>
 #include <vector>
 
+#include "tests/support/process.hpp"
+
 using ddp::runtime::DeadlineWatch;
+using ddp::testing::kDeadline;
 using namespace std::chrono_literals;
 
 namespace {
-
-constexpr auto kPatience = 60s;  // only a hang takes that long
 
 // Has numbered deadlines and notes those that passed, in their order.
 class Clockwork final : public DeadlineWatch::Watched {
@@ -38,7 +39,7 @@ class Clockwork final : public DeadlineWatch::Watched {
   }
   bool wait_for(std::size_t count) {
     std::unique_lock lock(mutex_);
-    return changed_.wait_for(lock, kPatience, [&] { return passed_.size() >= count; });
+    return changed_.wait_for(lock, kDeadline, [&] { return passed_.size() >= count; });
   }
   std::vector<int> passed() {
     const std::lock_guard lock(mutex_);

@@ -195,7 +195,7 @@ void refused_in_capture(Setting& s, const std::string& what, const Body& body) {
   in_capture(s, what, [&] { report_failure(what, body); });
 }
 
-void refusals() {
+void graph_refusals() {
   Setting s;
   Trainer<AdamW> trainer(s);
   DistributedDataParallelOptions unused;
@@ -288,7 +288,7 @@ Programs device_graph_programs() {
       {"device graph replays PowerSGD", replays_powersgd},
       {"device graph replays", replays},
       {"device graph replays hooks and shares", replays_hooks_and_shares},
-      {"device graph refusals", refusals},
+      {"device graph refusals", graph_refusals},
       {"device graph keeps apart", keeps_apart},
       {"device graph loses a rank", loses_a_rank},
   };

@@ -256,7 +256,7 @@ void has_buffers_and_joins() {
   expect(close(net.values[0]->read(s.stream), static_cast<float>(s.group.size() - 1)), "values are the last rank's");
 }
 
-void refusals() {
+void model_refusals() {
   Setting s(variable("TEST_BACKEND"));
   Net net(s, {10, 10}, Net::Gradients::Own, 0);
   Floats on_host(10);
@@ -393,7 +393,7 @@ Programs device_model_programs() {
       {"device model on two streams", comes_from_two_streams},
       {"device model unused", has_unused_parameters},
       {"device model buffers", has_buffers_and_joins},
-      {"device model refusals", refusals},
+      {"device model refusals", model_refusals},
       {"device model trains", trains_as_on_the_cpu},
   };
 }

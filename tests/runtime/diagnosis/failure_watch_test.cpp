@@ -9,28 +9,28 @@
 
 #include "rendezvous/store/server.hpp"
 #include "rendezvous/store/tcp_store.hpp"
+#include "tests/support/process.hpp"
 
 using ddp::rendezvous::StoreServer;
 using ddp::rendezvous::TcpStore;
 using ddp::runtime::FailureWatch;
 using ddp::runtime::ReportedFailure;
+using ddp::testing::kDeadline;
 using std::chrono::milliseconds;
 
 namespace {
-
-constexpr std::chrono::seconds kPatience{30};  // only a hang takes that long
 
 struct Fixture {
   StoreServer server{{"127.0.0.1"}, 0};
   std::promise<ReportedFailure> reported;
 
   std::unique_ptr<FailureWatch> watch() {
-    return std::make_unique<FailureWatch>(std::make_unique<TcpStore>("127.0.0.1", server.port(), kPatience),
+    return std::make_unique<FailureWatch>(std::make_unique<TcpStore>("127.0.0.1", server.port(), kDeadline),
                                           [this](const ReportedFailure& failure) { reported.set_value(failure); });
   }
   ReportedFailure wait() {
     auto future = reported.get_future();
-    REQUIRE(future.wait_for(kPatience) == std::future_status::ready);
+    REQUIRE(future.wait_for(kDeadline) == std::future_status::ready);
     return future.get();
   }
 };
@@ -56,7 +56,7 @@ TEST_CASE("failure watch: a failure that the launcher wrote before it started is
   f.server.set("/ddprun/failed_ranks", "0");
   f.server.set("/ddprun/failure", "rank 0 is gone");
   const auto watch = f.watch();
-  CHECK(watch->wait_for_failure(kPatience)->ranks == std::vector<int>{0});
+  CHECK(watch->wait_for_failure(kDeadline)->ranks == std::vector<int>{0});
 }
 
 TEST_CASE("failure watch: a launcher that names no ranks is quoted and fails no group", "[runtime][unit]") {
@@ -75,8 +75,8 @@ TEST_CASE("failure watch: it ends at once while nothing happens, and when the st
   const bool store_goes_first = GENERATE(false, true);
   if (store_goes_first) {
     f.reset();
-    CHECK_FALSE(watch->wait_for_failure(kPatience));  // no report can come any more, so there is nothing to wait for
+    CHECK_FALSE(watch->wait_for_failure(kDeadline));  // no report can come any more, so there is nothing to wait for
   }
   watch.reset();
-  CHECK(std::chrono::steady_clock::now() - before < kPatience);
+  CHECK(std::chrono::steady_clock::now() - before < kDeadline);
 }

@@ -33,7 +33,7 @@ void check_equal(const std::vector<T>& gpu, const std::vector<T>& cpu) {
   }
 }
 
-const std::vector<std::size_t> kCounts = {3, 0, 16384, 1, 33000};  // chunks of one element, whole and in parts
+const std::vector<std::size_t> kChunkCounts = {3, 0, 16384, 1, 33000};  // chunks of one element, whole and in parts
 
 template <typename T>
 void set_all(TwoModels<T>& models, unsigned seed) {
@@ -46,8 +46,9 @@ void set_all(TwoModels<T>& models, unsigned seed) {
 template <typename Optimizer, typename T>
 void compare(const typename Optimizer::Options& options) {
   GpuSetting setting;
-  TwoModels<T> models(setting, kCounts);
-  for (std::size_t i = 0; i < kCounts.size(); ++i) models.set_values(i, numbers<T>(kCounts[i], 7 + unsigned(i)));
+  TwoModels<T> models(setting, kChunkCounts);
+  for (std::size_t i = 0; i < kChunkCounts.size(); ++i)
+    models.set_values(i, numbers<T>(kChunkCounts[i], 7 + unsigned(i)));
   const auto groups = [&](const std::vector<ddp::Parameter>& all) {
     typename Optimizer::Options other = options;
     other.lr = 0.5 * options.lr;
@@ -63,7 +64,7 @@ void compare(const typename Optimizer::Options& options) {
     cpu.step();
     gpu.step();
   }
-  for (std::size_t i = 0; i < kCounts.size(); ++i) check_equal(models.gpu_value(i), models.values[i]);
+  for (std::size_t i = 0; i < kChunkCounts.size(); ++i) check_equal(models.gpu_value(i), models.values[i]);
   CHECK(gpu.steps_taken() == 3);
 }
 

@@ -106,7 +106,7 @@ void uneven(Session& session) {
   }
 }
 
-void mistakes(Session& session) {
+void compression_mistakes(Session& session) {
   Tensors t({4});
   DistributedDataParallel model(session.world(), t.parameters());
   report_failure("kind", [&] { model.register_comm_hook(static_cast<BuiltinCommHook>(9)); });
@@ -141,8 +141,9 @@ void die(Session& session, const Register& registers) {
 }  // namespace
 
 Scenarios compression_scenarios() {
-  Scenarios scenarios = {
-      {"compressed, every type", every_type}, {"compressed, uneven", uneven}, {"compression mistakes", mistakes}};
+  Scenarios scenarios = {{"compressed, every type", every_type},
+                         {"compressed, uneven", uneven},
+                         {"compression mistakes", compression_mistakes}};
   for (const auto& [name, registers] : kHooks) {
     scenarios[std::string("die under ") + name] = [r = registers](Session& session) { die(session, r); };
   }

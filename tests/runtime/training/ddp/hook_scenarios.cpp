@@ -119,7 +119,7 @@ void failing(Session& session, bool in_start) {
   report_failure("again", [&] { model.mark_ready(0); });
 }
 
-void mistakes(Session& session) {
+void hook_mistakes(Session& session) {
   Tensors t({6});
   const auto hook = std::make_shared<AveragingHook>(session.world());
   DistributedDataParallel twice(session.world(), t.parameters());
@@ -145,7 +145,7 @@ Scenarios hook_scenarios() {
   return {{"two stages", two_stages},
           {"hook fails in start", [](Session& s) { failing(s, true); }},
           {"hook fails in advance", [](Session& s) { failing(s, false); }},
-          {"hook mistakes", mistakes}};
+          {"hook mistakes", hook_mistakes}};
 }
 
 }  // namespace ddp::test

@@ -154,7 +154,7 @@ void throwing(Session& session) {
   expect(done == 5, "even input is no early termination");
 }
 
-void mistakes(Session& session) {
+void join_mistakes(Session& session) {
   float w = 0;
   float g = 0;
   DistributedDataParallel model(session.world(), {{"w", &w, &g, 1}});
@@ -181,7 +181,7 @@ Scenarios join_scenarios() {
           {"uneven, active ranks", [](Session& s) { uneven(s, false); }},
           {"uneven accumulation", accumulation},
           {"early termination", throwing},
-          {"join mistakes", mistakes}};
+          {"join mistakes", join_mistakes}};
 }
 
 }  // namespace ddp::test
