@@ -43,7 +43,7 @@ bool has_thread_inside(const WorkerStacks& worker) {
 }
 
 std::string place_in(const WorkerStacks& worker) {
-  const Frame* const frame = worker.threads.empty() ? nullptr : users_frame(worker.threads.front());
+  const StackFrame* const frame = worker.threads.empty() ? nullptr : users_frame(worker.threads.front());
   return frame != nullptr ? place_of(*frame) : "";
 }
 

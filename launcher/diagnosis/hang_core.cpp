@@ -12,16 +12,17 @@ constexpr int kLooksInTimeout = 8;  // signs are looked for this often
 constexpr milliseconds kLooksAtLeast{20}, kLooksAtMost{1000};
 constexpr int kSightsInTimeout = 16;  // stacks for a proof are taken at this distance
 constexpr milliseconds kSightsAtLeast{100}, kSightsAtMost{5000};
-constexpr milliseconds kOverslept{
+constexpr milliseconds kSleptThrough{
     2000};  // a look this late means that this process was stopped, its workers perhaps too
 
 constexpr int kIdlePart = 20;  // a thread that used less than this part of the time does nothing
 constexpr milliseconds kLeastWork{20};
 constexpr std::int64_t kLeastFileBytes = 65536;
 
-bool have_equal_functions(const std::vector<Frame>& a, const std::vector<Frame>& b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
-                    [](const Frame& x, const Frame& y) { return x.function == y.function && x.file == y.file; });
+bool have_equal_functions(const std::vector<StackFrame>& a, const std::vector<StackFrame>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const StackFrame& x, const StackFrame& y) {
+    return x.function == y.function && x.file == y.file;
+  });
 }
 
 bool is_busy(const WorkerActivity& before, const WorkerActivity& after, pid_t thread, milliseconds time) {
@@ -36,7 +37,7 @@ const WorkerStacks* of_rank(const std::vector<WorkerStacks>& stacks, int rank) {
 }
 
 // Returns whether the functions differ, as far as they could be read both times.
-bool differ(const std::vector<Frame>& a, const std::vector<Frame>& b) {
+bool differ(const std::vector<StackFrame>& a, const std::vector<StackFrame>& b) {
   return !a.empty() && !b.empty() && !have_equal_functions(a, b);
 }
 
@@ -80,7 +81,7 @@ bool HangCore::is_sign(const Signs& now) const {
 }
 
 void HangCore::see(TimePoint now, const Signs& signs) {
-  const bool has_slept = now - last_look_ > std::max(kOverslept, 2 * kSightsAtMost);
+  const bool has_slept = now - last_look_ > std::max(kSleptThrough, 2 * kSightsAtMost);
   last_look_ = now;
   const bool sign = is_sign(signs) || has_slept;
   signs_ = signs;

@@ -20,7 +20,7 @@ std::string_view operator_sign(const std::string& name, std::string_view rest) {
 
 // Returns a function's name without the version of its symbol, its parameters and template arguments, which may be
 // longer than a screen: "std::vector<int>::at(unsigned long)" becomes "std::vector::at".
-std::string short_name(const std::string& function) {
+std::string short_function_name(const std::string& function) {
   std::string name;
   int depth = 0;
   for (std::size_t i = 0; i < function.size(); ++i) {
@@ -48,23 +48,23 @@ std::string short_name(const std::string& function) {
 }
 
 // A line is "#7  0x00007fdfdb8e7b0d ffi_call - /usr/lib/libffi.so.8"; the function, the file or both may be missing.
-Frame native_frame(std::string_view line) {
+StackFrame native_frame(std::string_view line) {
   const std::size_t address = line.find("0x");
   std::size_t rest = address == std::string_view::npos ? line.size() : line.find(' ', address);
   std::string text(line.substr(std::min(rest, line.size())));
-  Frame frame;
+  StackFrame frame;
   if (const std::size_t module = text.rfind(" - /"); module != std::string::npos) {
     frame.file = text.substr(module + 3);
     text.resize(module);
   }
   if (const std::size_t first = text.find_first_not_of(' '); first != std::string::npos) {
-    frame.function = short_name(text.substr(first));
+    frame.function = short_function_name(text.substr(first));
   }
   return frame;
 }
 
 // A source is "/home/me/train.cpp:88:5", without the column where that is not known.
-void add_source(Frame& frame, std::string_view source) {
+void add_source(StackFrame& frame, std::string_view source) {
   const std::size_t file_end = source.find(':');
   if (file_end == std::string_view::npos) return;
   const std::string_view rest = source.substr(file_end + 1);
@@ -86,9 +86,9 @@ bool is_of_interpreter(const std::string& function) {
 
 }  // namespace
 
-std::map<pid_t, std::vector<Frame>> native_threads(std::string_view eu_stack_text) {
-  std::map<pid_t, std::vector<Frame>> threads;
-  std::vector<Frame>* frames = nullptr;
+std::map<pid_t, std::vector<StackFrame>> native_threads(std::string_view eu_stack_text) {
+  std::map<pid_t, std::vector<StackFrame>> threads;
+  std::vector<StackFrame>* frames = nullptr;
   while (!eu_stack_text.empty()) {
     const std::size_t end = std::min(eu_stack_text.find('\n'), eu_stack_text.size());
     const std::string_view line = eu_stack_text.substr(0, end);
@@ -105,8 +105,8 @@ std::map<pid_t, std::vector<Frame>> native_threads(std::string_view eu_stack_tex
   return threads;
 }
 
-void keep_what_python_called(std::vector<Frame>& frames) {
-  const auto evaluates = [](const Frame& frame) {
+void keep_what_python_called(std::vector<StackFrame>& frames) {
+  const auto evaluates = [](const StackFrame& frame) {
     const std::string file = frame.file.substr(frame.file.rfind('/') + 1);
     const bool is_python = file.starts_with("python") || file.starts_with("libpython");
     return frame.function.starts_with("_PyEval_EvalFrame") ||

@@ -11,9 +11,9 @@
 namespace ddp::launcher {
 
 // Returns the native frames of a process's threads, innermost first, by thread id.
-std::map<pid_t, std::vector<Frame>> native_threads(std::string_view eu_stack_text);
+std::map<pid_t, std::vector<StackFrame>> native_threads(std::string_view eu_stack_text);
 
 // Takes away the interpreter's frames and what is outside of them: leaves what the innermost Python frame has called.
-void keep_what_python_called(std::vector<Frame>& frames);
+void keep_what_python_called(std::vector<StackFrame>& frames);
 
 }  // namespace ddp::launcher

@@ -14,7 +14,7 @@ namespace ddp::launcher {
 
 struct PythonThread {
   std::string name;
-  std::vector<Frame> frames;  // innermost first
+  std::vector<StackFrame> frames;  // innermost first
 };
 
 // Returns the Python threads of a process by the kernel's thread id; nothing if the text is not what py-spy prints.

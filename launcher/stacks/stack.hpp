@@ -10,13 +10,13 @@
 
 namespace ddp::launcher {
 
-struct Frame {
+struct StackFrame {
   std::string function;     // empty where there are no symbols
   std::string file;         // the source of a Python frame; the program or library of a native one
   int line = 0;             // 0: not known
   std::string source = {};  // the source of a native frame, where its program has debug information
 
-  bool operator==(const Frame&) const = default;
+  bool operator==(const StackFrame&) const = default;
 };
 
 // The frames are innermost first.
@@ -24,8 +24,8 @@ struct ThreadStack {
   pid_t id = 0;
   std::string name;    // Python's, else the kernel's
   std::string kernel;  // what the kernel says: "runs", "asleep in futex_wait_queue"
-  std::vector<Frame> python;
-  std::vector<Frame> native;  // with Python frames: only what the innermost of them has called
+  std::vector<StackFrame> python;
+  std::vector<StackFrame> native;  // with Python frames: only what the innermost of them has called
 };
 
 // A collective or a message that has not ended.

@@ -10,9 +10,9 @@ namespace {
 
 using nlohmann::json;
 
-std::string frames_json(const std::vector<Frame>& frames) {
+std::string frames_json(const std::vector<StackFrame>& frames) {
   std::string list;
-  for (const Frame& frame : frames) {
+  for (const StackFrame& frame : frames) {
     JsonObject object;
     object.text("function", frame.function).text("file", frame.file);
     if (!frame.source.empty()) object.text("source", frame.source);
@@ -22,8 +22,8 @@ std::string frames_json(const std::vector<Frame>& frames) {
   return "[" + list + "]";
 }
 
-std::vector<Frame> frames_from(const json& list) {
-  std::vector<Frame> frames;
+std::vector<StackFrame> frames_from(const json& list) {
+  std::vector<StackFrame> frames;
   for (const json& frame : list) {
     frames.push_back({frame.at("function"), frame.at("file"), frame.value("line", 0), frame.value("source", "")});
   }

@@ -18,7 +18,7 @@ constexpr std::size_t kMostFrames = 20, kMostNative = 6;
 
 std::string base_name(const std::string& path) { return path.substr(path.rfind('/') + 1); }
 
-std::string line_of(const Frame& frame) {
+std::string line_of(const StackFrame& frame) {
   std::string text = "    " + (frame.function.empty() ? "?" : frame.function);
   if (text.size() < 30) text.resize(30, ' ');
   const std::string& file = frame.source.empty() ? frame.file : frame.source;
@@ -26,7 +26,7 @@ std::string line_of(const Frame& frame) {
 }
 
 // Returns a line for each frame; of a long stack, as of an endless recursion, only the innermost frames.
-std::string lines_of(const std::vector<Frame>& frames) {
+std::string lines_of(const std::vector<StackFrame>& frames) {
   std::string text;
   const std::size_t shown = std::min(frames.size(), kMostFrames);
   for (std::size_t i = 0; i < shown; ++i) text += line_of(frames[i]);
@@ -35,18 +35,18 @@ std::string lines_of(const std::vector<Frame>& frames) {
 }
 
 struct ShownFrames {
-  std::vector<Frame> stack;   // a line each
-  std::vector<Frame> called;  // by the innermost of these, all in one line
+  std::vector<StackFrame> stack;   // a line each
+  std::vector<StackFrame> called;  // by the innermost of these, all in one line
 };
 
 // Returns Python's frames and what they have called. Of a native thread that is in a distributed call, the frames from
 // that call on are the stack: how libddp waits inside it differs from rank to rank, and is no difference to the user.
 ShownFrames shown_frames(const ThreadStack& thread) {
   if (!thread.python.empty()) return {thread.python, thread.native};
-  const std::vector<Frame>& native = thread.native;
-  const Frame* const call = distributed_call(thread);
+  const std::vector<StackFrame>& native = thread.native;
+  const StackFrame* const call = distributed_call(thread);
   const auto begin = native.begin() + (call != nullptr ? call - native.data() : 0);
-  auto end = std::find_if(begin, native.end(), [](const Frame& frame) { return frame.function == "main"; });
+  auto end = std::find_if(begin, native.end(), [](const StackFrame& frame) { return frame.function == "main"; });
   if (end != native.end()) ++end;  // what calls main() is equal in all programs
   return {{begin, end}, {native.begin(), begin}};
 }
@@ -57,7 +57,7 @@ std::string describe_thread(const ThreadStack& thread) {
   if (!frames.called.empty()) {
     text += "    which has called: ";
     for (std::size_t i = std::min(frames.called.size(), kMostNative); i-- > 0;) {
-      const Frame& frame = frames.called[i];
+      const StackFrame& frame = frames.called[i];
       text += (frame.function.empty() ? "? of " + base_name(frame.file) : frame.function) + (i > 0 ? " > " : "\n");
     }
   }
@@ -69,9 +69,9 @@ std::string describe_thread(const ThreadStack& thread) {
 std::string lines_of_main_thread(const WorkerStacks& worker) {
   if (worker.threads.empty()) return worker.missing.front();
   const ThreadStack& main = worker.threads.front();
-  const std::vector<Frame> frames = shown_frames(main).stack;
+  const std::vector<StackFrame> frames = shown_frames(main).stack;
   std::string text;
-  for (const Frame& frame : frames) text += line_of(frame);
+  for (const StackFrame& frame : frames) text += line_of(frame);
   return frames.empty() ? main.kernel : text;
 }
 
@@ -128,17 +128,18 @@ std::string describe_entry(const Entry& entry) {
 
 std::string headline(const ThreadStack& thread) {
   const bool is_python = !thread.python.empty();
-  const std::vector<Frame>& frames = is_python ? thread.python : thread.native;
+  const std::vector<StackFrame>& frames = is_python ? thread.python : thread.native;
   if (frames.empty()) return thread.kernel;
-  const auto innermost = std::find_if(frames.begin(), frames.end(), [](const Frame& f) { return !f.function.empty(); });
-  const Frame* const users = users_frame(thread);
+  const auto innermost =
+      std::find_if(frames.begin(), frames.end(), [](const StackFrame& f) { return !f.function.empty(); });
+  const StackFrame* const users = users_frame(thread);
   if (users == nullptr || (!is_python && users->line == 0)) {
     if (is_python) return "in " + frames.front().function + " at " + place_of(frames.front());
     return innermost == frames.end() ? thread.kernel : "in " + innermost->function;
   }
   const std::string line = place_of(*users) + " (" + users->function + ")";
   std::string called;
-  if (const Frame* const distributed = distributed_call(thread)) {
+  if (const StackFrame* const distributed = distributed_call(thread)) {
     called = distributed->function;
   } else if (users != &frames.front()) {
     called = std::prev(users)->function;

@@ -24,7 +24,7 @@ namespace {
 constexpr std::chrono::milliseconds kTimeForNative{1000}, kTimeForLines{2000};
 
 // With that much time, processes that workers have started are taken too: at most this many of each worker.
-constexpr std::size_t kMostChildren = 4;
+constexpr std::size_t kMostChildrenShown = 4;
 
 constexpr char kGetPySpy[] = "no py-spy: `pip install py-spy` shows Python's lines";
 constexpr char kGetEuStack[] = "no eu-stack: Debian's package elfutils shows native frames";
@@ -98,7 +98,7 @@ void add_frames(Taking& taking, const std::vector<ToolRun>& runs) {
       taking.stacks.missing.push_back(complaint_of_py_spy(runs[*taking.python]));
     }
   }
-  std::map<pid_t, std::vector<Frame>> native;
+  std::map<pid_t, std::vector<StackFrame>> native;
   if (taking.native) {
     native = native_threads(runs[*taking.native].out);
     const bool has_frames =
@@ -122,7 +122,7 @@ void add_frames(Taking& taking, const std::vector<ToolRun>& runs) {
 void add_children(std::vector<Taking>& all) {
   const std::size_t workers = all.size();
   for (std::size_t i = 0; i < workers; ++i) {
-    for (const pid_t child : descendants_of(all[i].stacks.pid, kMostChildren)) {
+    for (const pid_t child : descendants_of(all[i].stacks.pid, kMostChildrenShown)) {
       all.push_back({{all[i].stacks.rank, child, {}, {}}, i});
     }
   }

@@ -14,7 +14,7 @@ constexpr int kNoPeer = CallUnderWay::kNoPeer;
 
 // A rank that is in these calls, in a function of torch.distributed.
 WorkerStacks in(int rank, std::vector<GroupCalls> calls) {
-  const Frame distributed = {"wait", "/usr/lib/python3.11/site-packages/torch/distributed/c10d.py", 9};
+  const StackFrame distributed = {"wait", "/usr/lib/python3.11/site-packages/torch/distributed/c10d.py", 9};
   return {rank,
           100 + rank,
           {{100 + rank, "main", "asleep", {distributed, {"step", "/me/train.py", 88}}, {}}},

@@ -11,7 +11,7 @@ namespace {
 
 constexpr char kC10d[] = "/usr/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py";
 
-WorkerStacks worker(int rank, std::vector<Frame> python, std::vector<Frame> native = {}) {
+WorkerStacks worker(int rank, std::vector<StackFrame> python, std::vector<StackFrame> native = {}) {
   return {rank, 100 + rank, {{100 + rank, "main", "asleep in futex_wait", std::move(python), std::move(native)}}, {}};
 }
 WorkerStacks calls(int rank, const std::string& collective, int line) {
@@ -69,10 +69,11 @@ TEST_CASE("culprit: all ranks at one place are said to be", "[launcher][unit]") 
 }
 
 TEST_CASE("culprit: native programs are inside where libddp is between their code and the wait", "[launcher][unit]") {
-  const Frame wait = {"pthread_cond_wait", "/usr/lib/libc.so.6"}, reduce = {"ddp_all_reduce", "/opt/lib/libddp.so.1"},
-              header = {"ddp::all_reduce", "/home/me/train"},
-              own = {"step", "/home/me/train", 88, "/home/me/train.cpp"},
-              start = {"__libc_start_main", "/usr/lib/libc.so.6"}, file = {"std::getline", "/usr/lib/libstdc++.so.6"};
+  const StackFrame wait = {"pthread_cond_wait", "/usr/lib/libc.so.6"},
+                   reduce = {"ddp_all_reduce", "/opt/lib/libddp.so.1"}, header = {"ddp::all_reduce", "/home/me/train"},
+                   own = {"step", "/home/me/train", 88, "/home/me/train.cpp"},
+                   start = {"__libc_start_main", "/usr/lib/libc.so.6"},
+                   file = {"std::getline", "/usr/lib/libstdc++.so.6"};
   const Culprit found =
       find_culprit({worker(0, {}, {wait, reduce, header, own, start}), worker(1, {}, {file, own, start})}, {});
   CHECK(found.ranks == std::vector{1});
@@ -95,13 +96,13 @@ TEST_CASE("stack json: what is written is read again", "[launcher][unit]") {
 }
 
 TEST_CASE("culprit: where all main threads wait at one line, other threads make the difference", "[launcher][unit]") {
-  const Frame join = {"join", "/usr/lib/python3.11/threading.py", 1119}, step = {"step", "/home/me/train.py", 90};
+  const StackFrame join = {"join", "/usr/lib/python3.11/threading.py", 1119}, step = {"step", "/home/me/train.py", 90};
   std::vector<WorkerStacks> workers;
   for (int rank = 0; rank < 3; ++rank) {
     workers.push_back(worker(rank, {join, step}));
-    const std::vector<Frame> hook =
-        rank == 1 ? std::vector<Frame>{{"hook", "/home/me/train.py", 12}}
-                  : std::vector<Frame>{{"all_reduce", kC10d, 2810}, {"hook", "/home/me/train.py", 14}};
+    const std::vector<StackFrame> hook =
+        rank == 1 ? std::vector<StackFrame>{{"hook", "/home/me/train.py", 12}}
+                  : std::vector<StackFrame>{{"all_reduce", kC10d, 2810}, {"hook", "/home/me/train.py", 14}};
     workers.back().threads.push_back({200 + rank, "backward", "asleep", hook, {}});
   }
   const Culprit found = find_culprit(workers, {});

@@ -13,10 +13,10 @@ std::vector<std::string> functions(const std::vector<std::string>& lines, bool p
   std::string text = "PID 7 - process\nTID 7:\n";
   for (std::size_t i = 0; i < lines.size(); ++i)
     text += "#" + std::to_string(i) + "  0x00007f95a1af1df2 " + lines[i] + "\n";
-  std::vector<Frame> frames = native_threads(text)[7];
+  std::vector<StackFrame> frames = native_threads(text)[7];
   if (python) keep_what_python_called(frames);
   std::vector<std::string> names;
-  for (const Frame& frame : frames) names.push_back(frame.function);
+  for (const StackFrame& frame : frames) names.push_back(frame.function);
   return names;
 }
 
@@ -32,8 +32,8 @@ TEST_CASE("native frames: what eu-stack prints of several threads, with and with
       "#0  0x00007f95a1af1df2\n"
       "#10 0x00007f95a1af1df2 main\n");
   REQUIRE(threads.size() == 2);
-  CHECK(threads.at(7) == std::vector<Frame>{{"pause", "/usr/lib/libc.so.6"}, {"", "/usr/lib/libffi.so.8.1.2"}});
-  CHECK(threads.at(9) == std::vector<Frame>{{"", ""}, {"main", ""}});
+  CHECK(threads.at(7) == std::vector<StackFrame>{{"pause", "/usr/lib/libc.so.6"}, {"", "/usr/lib/libffi.so.8.1.2"}});
+  CHECK(threads.at(9) == std::vector<StackFrame>{{"", ""}, {"main", ""}});
   CHECK(native_threads("eu-stack: dwfl_thread_getframes tid 7: No such process\n").empty());
 }
 
@@ -42,7 +42,7 @@ TEST_CASE("native frames: names come without parameters, template arguments, res
   CHECK(functions({"pthread_cond_wait@@GLIBC_2.3.2 - /usr/lib/libc.so.6",
                    "std::vector<int, std::allocator<int> >::at(unsigned long) const",
                    "ddp::(anonymous namespace)::wait(std::function<void (int)> const&) - /usr/lib/libddp.so",
-                   "void run<Worker>(Worker&&)", "__GI___poll", "operator<<(std::ostream&, Frame const&)",
+                   "void run<Worker>(Worker&&)", "__GI___poll", "operator<<(std::ostream&, StackFrame const&)",
                    "Pool::start()::{lambda()#1}::operator()() const"}) ==
         std::vector<std::string>{"pthread_cond_wait", "std::vector::at", "ddp::wait", "run", "__poll", "operator<<",
                                  "Pool::start"});

@@ -17,7 +17,7 @@ TEST_CASE("python frames: what py-spy prints of two threads", "[launcher][unit]"
   REQUIRE(threads);
   REQUIRE(threads->size() == 2);
   CHECK(threads->at(9).name == "loader");
-  CHECK(threads->at(9).frames == std::vector<Frame>{{"inner", "/a/h.py", 3}, {"outer", "/a/h.py", 5}});
+  CHECK(threads->at(9).frames == std::vector<StackFrame>{{"inner", "/a/h.py", 3}, {"outer", "/a/h.py", 5}});
   CHECK(threads->at(7).name.empty());
   CHECK(threads->at(7).frames.empty());
 }

@@ -15,7 +15,7 @@ namespace {
 constexpr char kC10d[] = "/usr/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py";
 constexpr char kLogger[] = "/usr/lib/python3.11/site-packages/torch/distributed/c10d_logger.py";
 
-WorkerStacks worker(int rank, std::vector<Frame> python, std::vector<Frame> native = {}) {
+WorkerStacks worker(int rank, std::vector<StackFrame> python, std::vector<StackFrame> native = {}) {
   return {
       rank, 100 + rank, {{100 + rank, "MainThread", "asleep in futex_wait", std::move(python), std::move(native)}}, {}};
 }

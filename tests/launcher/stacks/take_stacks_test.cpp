@@ -86,9 +86,9 @@ TEST_CASE("stacks: a native program's functions are named, and it goes on", "[la
   CHECK(stacks[0].missing.empty());
   REQUIRE(stacks[0].threads.size() == 1);
   std::string functions;
-  for (const Frame& frame : stacks[0].threads[0].native) functions += frame.function + " ";
+  for (const StackFrame& frame : stacks[0].threads[0].native) functions += frame.function + " ";
   CHECK_THAT(functions, Catch::Contains("waits_inside waits_for_ever "));
-  for (const Frame& frame : stacks[0].threads[0].native) {
+  for (const StackFrame& frame : stacks[0].threads[0].native) {
     if (frame.function == "waits_for_ever") CHECK(frame.line == kLineOfCall);
   }
   while (child.state() != 'S') sched_yield();  // ends by the test's time limit if it stays stopped
@@ -226,7 +226,7 @@ TEST_CASE("stacks: a program without symbols has the names that its libraries ex
   CHECK_THAT(stacks[0].threads.at(0).kernel, Catch::StartsWith("asleep"));
   if (tools.eu_stack.empty() || !stacks[0].missing.empty()) return;  // may not be traced here
   std::string functions;
-  for (const Frame& frame : stacks[0].threads[0].native) functions += frame.function + " ";
+  for (const StackFrame& frame : stacks[0].threads[0].native) functions += frame.function + " ";
   CHECK_THAT(functions, Catch::Contains("clock_nanosleep"));
 }
 
