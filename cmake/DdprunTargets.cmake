@@ -88,19 +88,31 @@ if(DDPRUN_SANITIZE)
   endif()
 endif()
 
-# ddprun_target(NAME): sets the project's warnings, and includes written from the repository root ("rendezvous/base/error.hpp").
+# ddprun_target(NAME [AS_ONE FILES]): sets the project's warnings, and includes written from the repository root
+# ("rendezvous/base/error.hpp").
 # In a unity build (CMAKE_UNITY_BUILD) the files of a folder beside the target's CMakeLists.txt, and of those below it, are
-# compiled as one, which parses what they include once: names in their anonymous namespaces must differ. A file with options of
-# its own stays alone, as does one that tests replace.
+# compiled as one, which parses what they include once: names in their anonymous namespaces must differ. With AS_ONE further
+# folders are added until there are that many files. A file with options of its own stays alone, as does one that tests
+# replace.
 function(ddprun_target name)
+  cmake_parse_arguments(PARSE_ARGV 1 of "" "AS_ONE" "")
   get_target_property(is_unity ${name} UNITY_BUILD)
   if(is_unity)
     set_target_properties(${name} PROPERTIES UNITY_BUILD_MODE GROUP)
     get_target_property(sources ${name} SOURCES)
+    set(last_folder "")
+    set(group "")
+    set(files 0)
     foreach(source IN LISTS sources)
       get_filename_component(folder "${source}" DIRECTORY)
       string(REGEX REPLACE "/.*" "" folder "${folder}")
-      set_source_files_properties("${source}" PROPERTIES UNITY_GROUP "${name}/${folder}")
+      if(NOT folder STREQUAL last_folder AND NOT files LESS "0${of_AS_ONE}")
+        set(group "${folder}")
+        set(files 0)
+      endif()
+      set(last_folder "${folder}")
+      math(EXPR files "${files} + 1")
+      set_source_files_properties("${source}" PROPERTIES UNITY_GROUP "${name}/${group}")
     endforeach()
   endif()
   target_include_directories(${name} PRIVATE "${PROJECT_SOURCE_DIR}")

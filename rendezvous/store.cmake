@@ -38,6 +38,6 @@ add_library(ddprun_store STATIC
   store/tcp_store.cpp)
 add_library(ddprun::store ALIAS ddprun_store)
 ddprun_tests_replace(machine/memory_left.cpp)  # flag_protocol_tests
-ddprun_target(ddprun_store)
+ddprun_target(ddprun_store AS_ONE 30)
 target_compile_definitions(ddprun_store PUBLIC BOOST_ASIO_SEPARATE_COMPILATION BOOST_ASIO_NO_DEPRECATED)
 target_link_libraries(ddprun_store PUBLIC Boost::headers Threads::Threads ${CMAKE_DL_LIBS})

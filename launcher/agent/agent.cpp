@@ -174,7 +174,7 @@ class Agent {
     const sigset_t set = managed_signals();  // blocked since before the first thread
     const int fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
     if (fd >= 0) return fd;
-    throw rendezvous::Error(rendezvous::ErrorCode::System, std::string("cannot open a signalfd: ") + strerror(errno));
+    rendezvous::system_error("cannot open a signalfd");
   }
 
   void wait_for_signals() {

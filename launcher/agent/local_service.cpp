@@ -41,13 +41,13 @@ std::int64_t boot_time_ns() {
   return now.tv_sec * 1'000'000'000LL + now.tv_nsec;
 }
 
-std::string text_of(const JsonMembers& members, const std::string& name) {
+std::string text_member(const JsonMembers& members, const std::string& name) {
   const auto found = members.find(name);
   const auto* text = found != members.end() ? std::get_if<std::string>(&found->second) : nullptr;
   return text != nullptr ? *text : "";
 }
 
-std::optional<std::int64_t> number_of(const JsonMembers& members, const std::string& name) {
+std::optional<std::int64_t> integer_member(const JsonMembers& members, const std::string& name) {
   const auto found = members.find(name);
   const auto* number = found != members.end() ? std::get_if<std::int64_t>(&found->second) : nullptr;
   return number != nullptr ? std::optional(*number) : std::nullopt;
@@ -174,18 +174,18 @@ AgentSocket::Answer LocalService::answer(rendezvous::DescriptorMessage& request)
     return refusal("this ddprun speaks version " + std::to_string(kAgentSocketVersion) +
                    " of the agent's socket, and the request another one (use ddprun and libddp of one release)");
   }
-  const std::string ask = text_of(*members, "ask");
+  const std::string ask = text_member(*members, "ask");
   if (ask == "state") return {to_json(view())};
   if (ask == "stacks") return take_stacks();
   if (ask.starts_with("job")) return look(ask == "job" ? "state" : ask.substr(std::min(ask.size(), kOfJob.size())));
   const std::set<std::string> of_workers = {"page",  "calls",   "keep", "kept",  "await",      "forgo",
                                             "group", "arrived", "stay", "quiet", "connections"};
   if (of_workers.count(ask) == 0) return refusal("nothing can be asked by this name: " + ask);
-  const auto local_rank = sources_.local_rank_of(text_of(*members, "incarnation"));
+  const auto local_rank = sources_.local_rank_of(text_member(*members, "incarnation"));
   if (!local_rank) return refusal("no worker of this round has this incarnation");
   if (ask == "keep") return hand_out(*local_rank, *members);
   if (ask == "calls") return hand_out_call_memory(*local_rank, *members);
-  if (ask == "kept") return show_kept(*local_rank, text_of(*members, "name"));
+  if (ask == "kept") return show_kept(*local_rank, text_member(*members, "name"));
   if (ask == "stay" || ask == "quiet" || ask == "connections") return note_survivor(ask, *local_rank, *members);
   return answer_worker(ask, *local_rank, request);
 }
@@ -215,15 +215,15 @@ AgentSocket::Answer LocalService::note_survivor(const std::string& ask, int loca
   JsonObject answer;
   answer.number("version", kAgentSocketVersion);
   if (ask == "quiet") {
-    sources_.quiet(local_rank, static_cast<int>(number_of(request, "round").value_or(0)));
+    sources_.quiet(local_rank, static_cast<int>(integer_member(request, "round").value_or(0)));
     return {answer.str()};
   }
   if (ask == "connections") {
-    SocketChoice choice{inodes_in(text_of(request, "sockets")), number_of(request, "others") == 1};
+    SocketChoice choice{inodes_in(text_member(request, "sockets")), integer_member(request, "others") == 1};
     const bool ends_them = sources_.end_when_revoked(local_rank, std::move(choice));
     return {answer.number("ends_them", ends_them ? 1 : 0).str()};
   }
-  const bool stays = config_.job.survivors_stay && number_of(request, "stays") == 1;
+  const bool stays = config_.job.survivors_stay && integer_member(request, "stays") == 1;
   sources_.stays(local_rank, stays);
   return {answer.number("stays", stays ? 1 : 0).number("lost_after_ms", sources_.lost_after().count()).str()};
 }
@@ -242,7 +242,8 @@ AgentSocket::Answer LocalService::take_stacks() {
 
 AgentSocket::Answer LocalService::hand_out_call_memory(int local_rank, const JsonMembers& request) {
   AgentSocket::Answer answer{JsonObject().number("version", kAgentSocketVersion).str()};
-  if (number_of(request, "layout") != static_cast<std::int64_t>(rendezvous::kOperationRecordsVersion)) return answer;
+  if (integer_member(request, "layout") != static_cast<std::int64_t>(rendezvous::kOperationRecordsVersion))
+    return answer;
   try {
     const int memory = sources_.call_memory(local_rank);
     if (memory >= 0) answer.descriptors.push_back(memory);
@@ -267,11 +268,11 @@ AgentSocket::Answer LocalService::hand_out(int local_rank, const JsonMembers& re
   JsonObject answer;
   answer.number("version", kAgentSocketVersion).number("local_rank", local_rank);
   if (!kept_) return {answer.number("kept", 0).str()};
-  if (number_of(request, "layout") != static_cast<std::int64_t>(rendezvous::kKeptVersion)) {
+  if (integer_member(request, "layout") != static_cast<std::int64_t>(rendezvous::kKeptVersion)) {
     return refusal("this ddprun keeps memory of another layout (use ddprun and libddp of one release)");
   }
-  const std::string name = text_of(request, "name");
-  const auto handed = kept_->hand_out(local_rank, name, number_of(request, "bytes").value_or(0));
+  const std::string name = text_member(request, "name");
+  const auto handed = kept_->hand_out(local_rank, name, integer_member(request, "bytes").value_or(0));
   const int rank = facts_.base_rank + local_rank;
   if (const auto* why = std::get_if<std::string>(&handed)) {
     log_.warning("kept_memory", *why, rank);

@@ -20,7 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kNotFound = 127;
+constexpr int kProgramNotFound = 127;
 constexpr int kNotExecutable = 126;
 
 bool is_file(const fs::path& path) {
@@ -63,8 +63,9 @@ void check_format(const std::string& path) {
     line >> interpreter;
     if (!interpreter.empty() && interpreter.back() == '\r') interpreter.pop_back();
     if (is_executable_file(interpreter)) return;
-    throw ProgramError(kNotFound, "'" + path + "' asks for the interpreter '" + interpreter +
-                                      "' in its first line, which is not there; install it or correct the #! line");
+    throw ProgramError(kProgramNotFound,
+                       "'" + path + "' asks for the interpreter '" + interpreter +
+                           "' in its first line, which is not there; install it or correct the #! line");
   }
   // Other formats may be registered with binfmt_misc, so the kernel decides. It never starts a text without #!.
   if (looks_like_text(head)) {
@@ -79,7 +80,7 @@ Program direct_program(const std::string& path, const std::string& what) {
   if (fs::is_directory(path, error)) {
     throw ProgramError(kNotExecutable, "'" + what + "' is a folder without a __main__.py; give a program");
   }
-  if (!is_file(path)) throw ProgramError(kNotFound, "'" + what + "' does not exist; check the path");
+  if (!is_file(path)) throw ProgramError(kProgramNotFound, "'" + what + "' does not exist; check the path");
   if (!is_executable_file(path)) {
     throw ProgramError(kNotExecutable, "'" + what + "' is not executable; chmod +x it");
   }
@@ -118,8 +119,9 @@ std::string find_python(const std::string& for_what, const ProgramPlaces& places
     } else if (auto found = find_in_path(given)) {
       return *found;
     }
-    throw ProgramError(kNotFound, std::string("PYTHON_EXEC is '") + given +
-                                      "', which is not an executable file; set it to a Python interpreter or unset it");
+    throw ProgramError(kProgramNotFound,
+                       std::string("PYTHON_EXEC is '") + given +
+                           "', which is not an executable file; set it to a Python interpreter or unset it");
   }
   if (is_executable_file(places.python)) return places.python;
   if (!places.python.empty()) {
@@ -137,9 +139,10 @@ std::string find_python(const std::string& for_what, const ProgramPlaces& places
   for (const char* name : {"python3", "python"}) {
     if (auto found = find_in_path(name)) return *found;
   }
-  throw ProgramError(kNotFound, "no Python interpreter for '" + for_what +
-                                    "': neither PYTHON_EXEC, an active virtual environment, nor python3 in PATH; "
-                                    "install python3 or set PYTHON_EXEC=/path/to/python");
+  throw ProgramError(kProgramNotFound,
+                     "no Python interpreter for '" + for_what +
+                         "': neither PYTHON_EXEC, an active virtual environment, nor python3 in PATH; "
+                         "install python3 or set PYTHON_EXEC=/path/to/python");
 }
 
 Program find_program(const std::string& what, ProgramKind kind, const ProgramPlaces& places) {
@@ -149,7 +152,8 @@ Program find_program(const std::string& what, ProgramKind kind, const ProgramPla
   // A Python script by its name or content.
   if (kind == ProgramKind::Guess) {
     if (is_python_file(what)) {
-      if (!is_file(what)) throw ProgramError(kNotFound, "the script '" + what + "' does not exist; check the path");
+      if (!is_file(what))
+        throw ProgramError(kProgramNotFound, "the script '" + what + "' does not exist; check the path");
       if (access(what.c_str(), R_OK) != 0) {
         throw ProgramError(kNotExecutable, "the script '" + what + "' cannot be read: " + strerror(errno));
       }
@@ -164,8 +168,9 @@ Program find_program(const std::string& what, ProgramKind kind, const ProgramPla
   const std::string beside = (fs::path(places.own_folder) / what).string();
   if (is_executable_file(beside)) return direct_program(beside, what);
   if (is_file(what)) throw ProgramError(kNotExecutable, "'" + what + "' is not executable; chmod +x it");
-  throw ProgramError(kNotFound, "'" + what + "' was not found: not a file here, not in PATH, not beside ddprun (" +
-                                    places.own_folder + ")");
+  throw ProgramError(
+      kProgramNotFound,
+      "'" + what + "' was not found: not a file here, not in PATH, not beside ddprun (" + places.own_folder + ")");
 }
 
 }  // namespace ddp::launcher

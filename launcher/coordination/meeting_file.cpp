@@ -23,7 +23,7 @@ namespace {
 using rendezvous::Descriptor;
 
 constexpr char kFirstLine[] = "ddprun meeting file 1";
-constexpr std::size_t kMaxBytes = 65536;
+constexpr std::size_t kMostInMeetingFile = 65536;
 
 [[noreturn]] void fail(const std::string& path, const std::string& what) {
   throw rendezvous::Error(rendezvous::ErrorCode::System,
@@ -88,7 +88,7 @@ std::optional<MeetingFile::Entry> MeetingFile::read() const {
   std::string text;
   std::array<char, 4096> part;
   ssize_t got = 0;
-  while (text.size() < kMaxBytes && (got = ::read(file.get(), part.data(), part.size())) > 0) {
+  while (text.size() < kMostInMeetingFile && (got = ::read(file.get(), part.data(), part.size())) > 0) {
     text.append(part.data(), static_cast<std::size_t>(got));
   }
   if (got < 0) cannot(path_, "read it", errno);

@@ -51,10 +51,6 @@ constexpr std::chrono::seconds kGivenUpStaysFor{3};
 // Larger than any round, so that agents take the end that this one tells for news.
 constexpr int kAfterAllRounds = 1 << 30;
 
-[[noreturn]] void fail(const std::string& what) {
-  throw rendezvous::Error(rendezvous::ErrorCode::System, what + ": " + strerror(errno));
-}
-
 // Returns where the journal is, or would be; empty: this machine has no folder for it.
 std::string journal_path(const std::string& id) { return agent_socket_folder() + "/journal-" + id; }
 
@@ -114,7 +110,8 @@ rendezvous::CoordinatorConfig coordinator_config(const LaunchConfig& launch, con
 
 Parts::Pair Parts::make_pair() {
   int ends[2];
-  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) fail("cannot make a pair of sockets");
+  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0)
+    rendezvous::system_error("cannot make a pair of sockets");
   return {Descriptor(ends[0]), Descriptor(ends[1])};
 }
 
@@ -170,7 +167,7 @@ void Parts::start(const Plan& plan, const rendezvous::Listeners& listeners, int 
   std::vector<int> descriptors;
   for (const Descriptor& socket : listeners.sockets) descriptors.push_back(socket.get());
   if (held >= 0) descriptors.push_back(held);
-  if (!siblings_.ask(text, descriptors)) fail("cannot ask the keeper for a coordinator");
+  if (!siblings_.ask(text, descriptors)) rendezvous::system_error("cannot ask the keeper for a coordinator");
 }
 
 Parts::Plan Parts::plan() const {

@@ -28,9 +28,8 @@ constexpr std::size_t kMostWaits = 8;               // in one group; more are le
 constexpr std::size_t kMostTold = 256;              // operations of a group in a flight record
 constexpr std::int64_t kLeastTime = 1'000'000'000;  // that records must cover to say which share is in collectives
 
-[[noreturn]] void memory_failed(const char* what) {
-  throw rendezvous::Error(rendezvous::ErrorCode::System,
-                          std::string("memory for a worker's calls: ") + what + ": " + strerror(errno));
+[[noreturn]] void call_memory_failed(const char* what) {
+  rendezvous::system_error(std::string("memory for a worker's calls: ") + what);
 }
 
 // The memory, mapped for reading while this object lives.
@@ -184,9 +183,9 @@ std::string operations_json(const OperationRecordsHeader& header, std::size_t in
 }  // namespace
 
 CallMemory::CallMemory() : memory_(memfd_create("ddprun_calls", MFD_CLOEXEC | MFD_ALLOW_SEALING)) {
-  if (!memory_) memory_failed("memfd_create");
-  if (ftruncate(memory_.get(), kOperationRecordsBytes) != 0) memory_failed("ftruncate");
-  if (fcntl(memory_.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0) memory_failed("sealing its size");
+  if (!memory_) call_memory_failed("memfd_create");
+  if (ftruncate(memory_.get(), kOperationRecordsBytes) != 0) call_memory_failed("ftruncate");
+  if (fcntl(memory_.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0) call_memory_failed("sealing its size");
 }
 
 std::vector<GroupCalls> CallMemory::read() const {

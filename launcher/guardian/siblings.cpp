@@ -49,7 +49,7 @@ Siblings::Siblings(std::vector<Kind> kinds) : page_(kCannotShare) {
   for (Kind& kind : kinds) processes_.push_back({.kind = std::move(kind)});
   int ends[2];
   if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) {
-    throw rendezvous::Error(rendezvous::ErrorCode::System, std::string(kCannotShare) + ": " + strerror(errno));
+    rendezvous::system_error(kCannotShare);
   }
   asking_ = rendezvous::Descriptor(ends[0]);
   asked_ = rendezvous::Descriptor(ends[1]);

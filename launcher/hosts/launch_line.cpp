@@ -95,7 +95,7 @@ Build own_build() {
   }
   struct stat status = {};
   if (stat("/proc/self/exe", &status) != 0) {
-    throw rendezvous::Error(rendezvous::ErrorCode::System, std::string("/proc/self/exe: ") + strerror(errno));
+    rendezvous::system_error("/proc/self/exe");
   }
   build.size = static_cast<std::size_t>(status.st_size);
   return build;

@@ -189,7 +189,7 @@ Child start(const JobHeader& header, Branch& branch, const Job& job) {
   const pid_t parent = getpid();
   child.pid = fork();
   if (child.pid < 0) {
-    throw rendezvous::Error(rendezvous::ErrorCode::System, std::string("cannot fork: ") + strerror(errno));
+    rendezvous::system_error("cannot fork");
   }
   if (child.pid == 0) {
     branch.forget();  // else the job would hold the lifelines of the hosts that were started from here

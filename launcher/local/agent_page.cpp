@@ -23,8 +23,7 @@ constexpr int F_SEAL_FUTURE_WRITE = 0x0010;  // Linux 5.1
 #endif
 
 [[noreturn]] void page_failed(const char* what) {
-  throw rendezvous::Error(rendezvous::ErrorCode::System,
-                          std::string("memory to share with the workers: ") + what + ": " + strerror(errno));
+  rendezvous::system_error(std::string("memory to share with the workers: ") + what);
 }
 
 // Returns memory whose size no process that has it open can change.

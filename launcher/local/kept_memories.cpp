@@ -25,8 +25,7 @@ using rendezvous::KeptHeader;
 namespace {
 
 [[noreturn]] void kept_memory_failed(const char* step) {
-  throw rendezvous::Error(rendezvous::ErrorCode::System,
-                          std::string("memory to keep: ") + step + ": " + strerror(errno));
+  rendezvous::system_error(std::string("memory to keep: ") + step);
 }
 
 bool is_name(const std::string& name) {

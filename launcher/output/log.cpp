@@ -7,16 +7,14 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <chrono>
-#include <cstdio>
 #include <cstdlib>
-#include <ctime>
 #include <sstream>
 #include <string_view>
 
 #include "launcher/output/output.hpp"
 #include "launcher/text/json_text.hpp"
 #include "launcher/text/lower_case.hpp"
+#include "launcher/text/time_text.hpp"
 #include "rendezvous/base/error.hpp"
 
 namespace ddp::launcher {
@@ -49,19 +47,6 @@ const char* name_of(LogLevel level) {
       break;
   }
   return "error";
-}
-
-// Returns the current time as "2026-11-21T19:28:00.123Z".
-std::string utc_now() {
-  const auto now = std::chrono::system_clock::now();
-  const std::time_t seconds = std::chrono::system_clock::to_time_t(now);
-  const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(now.time_since_epoch()).count() % 1000;
-  std::tm parts = {};
-  gmtime_r(&seconds, &parts);
-  char day[32], text[40];
-  std::strftime(day, sizeof day, "%Y-%m-%dT%H:%M:%S", &parts);
-  snprintf(text, sizeof text, "%s.%03dZ", day, static_cast<int>(ms));
-  return text;
 }
 
 // Hands finished lines to the output thread.

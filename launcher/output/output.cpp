@@ -42,6 +42,7 @@ using rendezvous::Descriptor;
 using rendezvous::Error;
 using rendezvous::ErrorCode;
 using rendezvous::Pipe;
+using rendezvous::system_error;
 using Clock = ConsoleFeed::Clock;
 
 constexpr std::size_t kMostInAPipe = 1 << 20;  // /proc/sys/fs/pipe-max-size
@@ -143,7 +144,7 @@ class Output::Thread {
         feeds_{ConsoleFeed(STDOUT_FILENO, "stdout", log_once()), ConsoleFeed(STDERR_FILENO, "stderr", log_once())},
         has_one_console_(are_same_file(STDOUT_FILENO, STDERR_FILENO)) {
     if (!epoll_ || !wake_ || !finished_) {
-      throw Error(ErrorCode::System, std::string("cannot make the output loop: ") + strerror(errno));
+      system_error("cannot make the output loop");
     }
     epoll_event event = {.events = EPOLLIN, .data = {.ptr = this}};
     epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, wake_.get(), &event);
@@ -209,7 +210,7 @@ class Output::Thread {
   void open_events(const std::string& path) {
     Descriptor file = open_log(path, 0);
     if (!file) {
-      throw Error(ErrorCode::System, "cannot open " + path + " (--event-log-file): " + strerror(errno));
+      system_error("cannot open " + path + " (--event-log-file)");
     }
     post(SetEvents{std::make_unique<Sink>(file.release(), Sink::Kind::File, path, log_once())});
   }

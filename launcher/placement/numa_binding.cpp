@@ -16,7 +16,9 @@ namespace {
 using rendezvous::Error;
 using rendezvous::ErrorCode;
 
-[[noreturn]] void fail(const std::string& why) { throw Error(ErrorCode::InvalidArgument, "--numa-binding: " + why); }
+[[noreturn]] void cannot_bind(const std::string& why) {
+  throw Error(ErrorCode::InvalidArgument, "--numa-binding: " + why);
+}
 
 CpuSet cpus_of_socket_of(const Topology& topology, int numa_node) {
   // A node belongs to the socket of its first CPU; a socket has all CPUs of its nodes.
@@ -47,8 +49,9 @@ std::vector<CpuSet> group(const Topology& topology, int numa_node, int Cpu::*mem
 CpuSet exclusive_part(const Topology& topology, int numa_node, std::size_t index, std::size_t places) {
   std::vector<CpuSet> cores = group(topology, numa_node, &Cpu::core);
   if (cores.size() < places) {
-    fail("exclusive needs a core for each worker, and NUMA node " + std::to_string(numa_node) + " has " +
-         std::to_string(cores.size()) + " for " + std::to_string(places) + "; start fewer, or bind them by node");
+    cannot_bind("exclusive needs a core for each worker, and NUMA node " + std::to_string(numa_node) + " has " +
+                std::to_string(cores.size()) + " for " + std::to_string(places) +
+                "; start fewer, or bind them by node");
   }
   const std::size_t each = cores.size() / places;
   const std::size_t left_over = cores.size() % places;
@@ -72,7 +75,7 @@ std::vector<WorkerBinding> find_places(const Topology& topology, std::size_t wor
                                        const std::optional<std::string>& visible_gpus, const std::string& sysfs) {
   const std::vector<std::string> gpus = split_gpus(visible_gpus.value_or(""));
   const std::vector<int> nodes = topology.nodes();
-  if (nodes.empty()) fail("this process may use no CPU");
+  if (nodes.empty()) cannot_bind("this process may use no CPU");
   std::vector<WorkerBinding> places(std::max(workers, gpus.size()));
   if (gpus.empty()) {
     for (std::size_t i = 0; i < places.size(); ++i) places[i].numa_node = nodes[i * nodes.size() / places.size()];
@@ -83,7 +86,7 @@ std::vector<WorkerBinding> find_places(const Topology& topology, std::size_t wor
     const std::string& address = addresses[i % gpus.size()];
     const auto node = numa_node_of_device(sysfs, address);
     places[i].gpu = gpus[i % gpus.size()];
-    if (!node) fail("GPU " + places[i].gpu + " is PCI device " + address + ", which is not in " + sysfs);
+    if (!node) cannot_bind("GPU " + places[i].gpu + " is PCI device " + address + ", which is not in " + sysfs);
     places[i].numa_node = *node;
   }
   return places;
@@ -142,9 +145,9 @@ std::vector<WorkerBinding> bind_workers(NumaBinding binding, int workers,
   places.resize(static_cast<std::size_t>(workers));
   for (const WorkerBinding& place : places) {
     if (!topology.of_node(place.numa_node).empty()) continue;
-    fail("GPU " + place.gpu + " is on NUMA node " + std::to_string(place.numa_node) +
-         ", of whose CPUs this process may use none; let it use some (it may use " + to_cpu_list(allowed_cpus()) +
-         "), or leave the option out");
+    cannot_bind("GPU " + place.gpu + " is on NUMA node " + std::to_string(place.numa_node) +
+                ", of whose CPUs this process may use none; let it use some (it may use " +
+                to_cpu_list(allowed_cpus()) + "), or leave the option out");
   }
   std::vector<CpuSet> cpus = share_cpus(topology, binding, nodes, places.size());
   for (std::size_t i = 0; i < places.size(); ++i) places[i].cpus = std::move(cpus[i]);

@@ -21,7 +21,7 @@ std::string shown(std::string_view text, std::size_t bytes) {
 
 ParentLine nonsense(std::string_view line) { return ParentTalksNonsense{"it said '" + shown(line, kQuoted) + "'"}; }
 
-ParentLine read(const std::string& line) {
+ParentLine parsed(const std::string& line) {
   std::istringstream words(line);
   std::string what;
   words >> what >> std::ws;
@@ -61,7 +61,7 @@ bool ParentLines::next(ParentLine& line) {
     received_.clear();
     return true;
   }
-  line = read(received_.substr(0, end));
+  line = parsed(received_.substr(0, end));
   received_.erase(0, end + 1);
   return true;
 }

@@ -23,8 +23,8 @@ namespace ddp::launcher {
 namespace asio = rendezvous::asio;
 namespace contract = rendezvous::contract;
 using rendezvous::Error;
-using rendezvous::ErrorCode;
 using rendezvous::ExitStatus;
+using rendezvous::system_error;
 
 namespace {
 
@@ -77,7 +77,7 @@ void send_three(int socket, const std::array<int, 3>& fds) {
   header->cmsg_len = CMSG_LEN(sizeof fds);
   memcpy(CMSG_DATA(header), fds.data(), sizeof fds);
   if (sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT) != 1) {
-    throw Error(ErrorCode::System, std::string("it cannot be sent a request: ") + strerror(errno));
+    system_error("it cannot be sent a request");
   }
 }
 
@@ -115,7 +115,7 @@ WarmParent::WarmParent(asio::io_context& io, const LaunchConfig& config, Environ
     : callbacks_(std::move(callbacks)), socket_(io), deadline_(io) {
   int ends[2];
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
-    throw Error(ErrorCode::System, std::string("cannot make a socket to the warm parent: ") + strerror(errno));
+    system_error("cannot make a socket to the warm parent");
   }
   socket_.assign(ends[0]);
   const Descriptor its_end(ends[1]);

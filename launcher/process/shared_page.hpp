@@ -23,7 +23,7 @@ class SharedPage {
     static_assert(std::is_trivially_destructible_v<T>);
     void* const memory = mmap(nullptr, sizeof(T), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) {
-      throw rendezvous::Error(rendezvous::ErrorCode::System, cannot + ": " + strerror(errno));
+      rendezvous::system_error(cannot);
     }
     content_ = new (memory) T();
   }

@@ -35,6 +35,7 @@ namespace {
 
 using rendezvous::Error;
 using rendezvous::ErrorCode;
+using rendezvous::system_error;
 
 constexpr int kNeverRan = 127;
 constexpr int kStuckAfterMs = 1000;
@@ -153,7 +154,7 @@ Spawned spawn(std::vector<WorkerCommand> commands) {
   std::vector<std::unique_ptr<ChildPlan>> plans;
   StartGate gate;
   const Descriptor null(open("/dev/null", O_RDWR | O_CLOEXEC));
-  if (!null) throw Error(ErrorCode::System, std::string("cannot open /dev/null: ") + strerror(errno));
+  if (!null) system_error("cannot open /dev/null");
 
   // Start a bare child for each command, until one cannot be started.
   sigset_t all, before;

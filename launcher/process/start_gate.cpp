@@ -13,8 +13,7 @@
 
 namespace ddp::launcher {
 
-using rendezvous::Error;
-using rendezvous::ErrorCode;
+using rendezvous::system_error;
 
 StartGate::StartGate()
     : gate_(rendezvous::make_pipe("to start workers")),
@@ -23,7 +22,7 @@ StartGate::StartGate()
 void StartGate::open(std::size_t workers) {
   const std::string go(workers, 'g');
   if (write(gate_.write_end.get(), go.data(), go.size()) == static_cast<ssize_t>(go.size())) return;
-  throw Error(ErrorCode::System, std::string("cannot open the gate for the workers: ") + strerror(errno));
+  system_error("cannot open the gate for the workers");
 }
 
 Descriptor StartGate::take_status() {

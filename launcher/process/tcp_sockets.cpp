@@ -33,7 +33,7 @@ using rendezvous::Descriptor;
 // States of include/net/tcp_states.h, as the tables show them.
 constexpr unsigned kEstablished = 1, kSynSent = 2;
 
-struct Connection {
+struct TcpConnection {
   unsigned state = 0;
   unsigned remote_port = 0;
 };
@@ -63,10 +63,10 @@ std::vector<OpenSocket> open_sockets(const std::string& process) {
 }
 
 // Adds the sockets of one table of the process's network, by inode.
-void read_table(const std::string& path, std::map<ino_t, Connection>& connections) {
+void read_table(const std::string& path, std::map<ino_t, TcpConnection>& connections) {
   std::ifstream table(path);
   for (std::string line; std::getline(table, line);) {
-    Connection connection;
+    TcpConnection connection;
     unsigned long inode = 0;
     // "sl: local:port remote:port state tx:rx tr:when retransmits uid timeout inode ..."; the first line has titles.
     if (sscanf(line.c_str(), " %*u: %*[0-9A-F]:%*x %*[0-9A-F]:%x %x %*s %*s %*s %*s %*s %lu", &connection.remote_port,
@@ -76,8 +76,8 @@ void read_table(const std::string& path, std::map<ino_t, Connection>& connection
   }
 }
 
-std::map<ino_t, Connection> read_tables(const std::string& process) {
-  std::map<ino_t, Connection> connections;
+std::map<ino_t, TcpConnection> read_tables(const std::string& process) {
+  std::map<ino_t, TcpConnection> connections;
   read_table(process + "/net/tcp", connections);
   read_table(process + "/net/tcp6", connections);
   return connections;

@@ -23,7 +23,7 @@ namespace ddp::launcher {
 
 namespace {
 
-constexpr std::size_t kMaxBytes = 1 << 20;  // tracebacks are a few KiB
+constexpr std::size_t kMostInErrorFile = 1 << 20;  // tracebacks are a few KiB
 constexpr std::chrono::duration<int, std::milli> kPatience(1000);
 constexpr int kMaxDepth = 32;  // containers within containers; the known shapes have three
 
@@ -38,7 +38,7 @@ std::string first_bytes(const std::string& path) {
   std::string bytes;
   struct stat status = {};
   if (fstat(file.get(), &status) == 0 && S_ISREG(status.st_mode)) {
-    bytes.resize(std::min(kMaxBytes, static_cast<std::size_t>(status.st_size)));
+    bytes.resize(std::min(kMostInErrorFile, static_cast<std::size_t>(status.st_size)));
     std::size_t size = 0;
     for (ssize_t got = 1; got > 0 && size < bytes.size(); size += static_cast<std::size_t>(std::max<ssize_t>(got, 0))) {
       got = read(file.get(), bytes.data() + size, bytes.size() - size);

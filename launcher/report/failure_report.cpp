@@ -8,8 +8,8 @@
 #include <string_view>
 
 #include "launcher/report/exit_meaning.hpp"
-#include "launcher/text/local_time.hpp"
 #include "launcher/text/ranges.hpp"
+#include "launcher/text/time_text.hpp"
 #include "rendezvous/link/failures.hpp"
 
 namespace ddp::launcher {

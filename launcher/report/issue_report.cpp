@@ -11,7 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "launcher/report/node_facts.hpp"
-#include "launcher/text/local_time.hpp"
+#include "launcher/text/time_text.hpp"
 #include "rendezvous/base/descriptor.hpp"
 #include "rendezvous/base/text.hpp"
 #include "rendezvous/link/printable.hpp"

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <sstream>
 
-#include "launcher/text/local_time.hpp"
+#include "launcher/text/time_text.hpp"
 #include "rendezvous/base/text.hpp"
 
 namespace ddp::launcher {

@@ -17,11 +17,6 @@ using rendezvous::OperationState;
 
 constexpr std::size_t kMostRunning = 1024;  // in one group: more are operations that nobody will end
 
-[[noreturn]] void memory_failed(const char* what) {
-  throw rendezvous::Error(rendezvous::ErrorCode::System,
-                          std::string("memory for a trace: ") + what + ": " + std::strerror(errno));
-}
-
 template <std::size_t N>
 std::string text_of(const std::array<char, N>& name) {
   return {name.data(), strnlen(name.data(), N)};
@@ -31,7 +26,7 @@ std::string text_of(const std::array<char, N>& name) {
 
 OperationReader::OperationReader(const rendezvous::Descriptor& memory) : groups_(rendezvous::kRecordedGroups) {
   void* const mapped = mmap(nullptr, rendezvous::kOperationRecordsBytes, PROT_READ, MAP_SHARED, memory.get(), 0);
-  if (mapped == MAP_FAILED) memory_failed("mmap");
+  if (mapped == MAP_FAILED) rendezvous::system_error("memory for a trace: mmap");
   header_ = static_cast<const rendezvous::OperationRecordsHeader*>(mapped);
 }
 

@@ -3,27 +3,19 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <ctime>
 #include <utility>
 
 #include "launcher/text/json_text.hpp"
+#include "launcher/text/time_text.hpp"
 #include "launcher/trace/trace_file.hpp"
 
 namespace ddp::launcher {
 namespace {
 
-constexpr int kEvents = 1;  // thread of a node's track, beside its rounds
+constexpr int kEventsTrack = 1;  // thread of a node's track, beside its rounds
 
 std::string microseconds(std::int64_t ns) {
   return std::to_string(ns / 1000) + "." + std::to_string(std::abs(ns) / 100 % 10) + " us";
-}
-
-std::string utc_now() {
-  const std::time_t now = std::time(nullptr);
-  std::tm parts = {};
-  gmtime_r(&now, &parts);
-  char text[32];
-  return {text, std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts)};
 }
 
 }  // namespace
@@ -91,7 +83,7 @@ void Timeline::end_round(std::int64_t at) {
 
 void Timeline::note(std::int64_t at, const std::string& what) {
   if (node_rank_ < 0) label_node();
-  write_(trace_instant(what, track_of_node(std::max(node_rank_, 0), kEvents), in_timeline(at)));
+  write_(trace_instant(what, track_of_node(std::max(node_rank_, 0), kEventsTrack), in_timeline(at)));
 }
 
 void Timeline::add_reader(std::int64_t at, int rank, std::shared_ptr<OperationReader> reader) {
@@ -112,7 +104,7 @@ void Timeline::label_node() {
   name_once("process_name", track, "node " + std::to_string(std::max(node_rank_, 0)) + ": " + settings_.host);
   name_once("process_labels", track, clock_words_);
   name_once("thread_name", track, "rounds");
-  name_once("thread_name", track_of_node(std::max(node_rank_, 0), kEvents), "events");
+  name_once("thread_name", track_of_node(std::max(node_rank_, 0), kEventsTrack), "events");
   if (ordered_.insert(track.process).second) write_(trace_order(track, std::max(node_rank_, 0)));
 }
 

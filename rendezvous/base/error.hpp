@@ -4,6 +4,8 @@
 // caught in one place: in main, or at libddp's C interface, which hands code and text to the user's ddp::Error.
 #pragma once
 
+#include <cerrno>
+#include <cstring>
 #include <stdexcept>
 #include <string>
 
@@ -30,6 +32,11 @@ class Error : public std::runtime_error {
 
 [[noreturn]] inline void invalid_argument(const std::string& message) {
   throw Error(ErrorCode::InvalidArgument, message);
+}
+
+// For a call that has just failed: "WHAT: " and what errno says.
+[[noreturn]] inline void system_error(const std::string& what) {
+  throw Error(ErrorCode::System, what + ": " + std::strerror(errno));
 }
 
 }  // namespace ddp::rendezvous

@@ -30,7 +30,7 @@ inline std::optional<Pipe> try_pipe(int flags = 0) {
 // Returns a close-on-exec pipe. Throws Error "cannot make a pipe PURPOSE: REASON".
 inline Pipe make_pipe(const std::string& purpose, int flags = 0) {
   if (auto pipe = try_pipe(flags)) return std::move(*pipe);
-  throw Error(ErrorCode::System, "cannot make a pipe " + purpose + ": " + strerror(errno));
+  system_error("cannot make a pipe " + purpose);
 }
 
 }  // namespace ddp::rendezvous

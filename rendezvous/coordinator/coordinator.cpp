@@ -156,7 +156,7 @@ Coordinator::~Coordinator() {
 Descriptor Coordinator::connect_agent() {
   int ends[2];
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
-    throw Error(ErrorCode::System, std::string("cannot make a socketpair for the agent link: ") + strerror(errno));
+    system_error("cannot make a socketpair for the agent link");
   }
   link_own(Descriptor(ends[0]));
   return Descriptor(ends[1]);

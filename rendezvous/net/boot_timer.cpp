@@ -16,7 +16,7 @@ namespace {
 int open_timer() {
   const int fd = timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK);
   if (fd >= 0) return fd;
-  throw Error(ErrorCode::System, std::string("cannot open a timerfd: ") + strerror(errno));
+  system_error("cannot open a timerfd");
 }
 
 }  // namespace

@@ -66,7 +66,7 @@ void close_pmi_socket() {
 std::string exchange(KeyValueStore store, int rank, const std::string& text, std::chrono::milliseconds timeout) {
   Pipe answers = make_pipe("for the starter's answer");
   const pid_t child = ::fork();
-  if (child < 0) throw Error(ErrorCode::System, std::string("cannot fork: ") + strerror(errno));
+  if (child < 0) system_error("cannot fork");
   if (child == 0) run_child(store, rank, text, answers.write_end.get());
   answers.write_end.close();
   const std::optional<std::string> answer = read_all(answers.read_end.get(), timeout);

@@ -52,7 +52,7 @@ class PmiClient {
     for (std::size_t done = 0; done < text.size();) {
       const ssize_t count = ::send(socket_, text.data() + done, text.size() - done, MSG_NOSIGNAL);
       if (count < 0 && errno == EINTR) continue;
-      if (count < 0) throw Error(ErrorCode::System, std::string("PMI_FD: ") + strerror(errno));
+      if (count < 0) system_error("PMI_FD");
       done += static_cast<std::size_t>(count);
     }
   }

@@ -70,10 +70,6 @@ constexpr ConnectionId make_id(std::uint32_t serial, int fd) {
 }
 constexpr int fd_of(ConnectionId id) { return static_cast<int>(id & 0xffffffffU); }
 
-[[noreturn]] void fail(const char* what) {
-  throw Error(ErrorCode::System, std::string("store server: cannot ") + what + ": " + std::strerror(errno));
-}
-
 std::uint64_t random_seed() {
   std::random_device random;
   return std::uint64_t{random()} << 32 | random();
@@ -213,15 +209,17 @@ StoreServer::Loop::Loop(std::vector<Descriptor> listeners, Options options)
       log_(options_.log),
       users_log_(options_.log),
       room_log_(options_.log) {
-  if (!epoll_) fail("make an epoll");
+  if (!epoll_) system_error("store server: cannot make an epoll");
   commands_ = make_pipe("to the store's thread");
   first_reserved_ = static_cast<int>(std::min<rlim_t>(servers_files(), std::numeric_limits<int>::max()));
 
-  if (!watch(EPOLL_CTL_ADD, commands_.read_end.get(), EPOLLIN, kCommands)) fail("watch a pipe");
+  if (!watch(EPOLL_CTL_ADD, commands_.read_end.get(), EPOLLIN, kCommands))
+    system_error("store server: cannot watch a pipe");
   for (const Descriptor& listener : listeners_) {
     const int on = 1;  // the connections it accepts inherit it
     ::setsockopt(listener.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    if (!watch(EPOLL_CTL_ADD, listener.get(), EPOLLIN, make_id(kListener, listener.get()))) fail("watch a socket");
+    if (!watch(EPOLL_CTL_ADD, listener.get(), EPOLLIN, make_id(kListener, listener.get())))
+      system_error("store server: cannot watch a socket");
   }
   thread_ = start_thread("ddprun-store", [this] { run(); });
 }

@@ -29,8 +29,7 @@ namespace ddp::runtime {
 
 namespace {
 
-using rendezvous::Error;
-using rendezvous::ErrorCode;
+using rendezvous::system_error;
 using std::memory_order_acquire;
 using std::memory_order_relaxed;
 using std::memory_order_release;
@@ -328,7 +327,7 @@ bool write_flight_recorder(std::string_view why) noexcept {
 
 void save_flight_recorder(const std::string& path, std::string_view why) {
   if (put_in_place(path.c_str(), why)) return;
-  throw Error(ErrorCode::System, "flight recorder: cannot write " + path + ": " + std::strerror(errno));
+  system_error("flight recorder: cannot write " + path);
 }
 
 }  // namespace ddp::runtime

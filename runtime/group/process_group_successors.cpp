@@ -13,6 +13,7 @@ namespace ddp::runtime {
 
 using rendezvous::Error;
 using rendezvous::ErrorCode;
+using rendezvous::system_error;
 
 bool ProcessGroup::keeps_start() const { return collectives::keeps_start(*config_.connection); }
 
@@ -21,7 +22,7 @@ int ProcessGroup::memory_descriptor() const { return collectives::memory_descrip
 std::uint64_t ProcessGroup::memory_number() const {
   struct stat facts = {};
   if (fstat(memory_descriptor(), &facts) == 0) return facts.st_ino;
-  throw Error(ErrorCode::System, config_.name + ": the group's memory: " + std::strerror(errno));
+  system_error(config_.name + ": the group's memory");
 }
 
 collectives::Position ProcessGroup::position() {

@@ -24,6 +24,7 @@ namespace {
 
 using rendezvous::Error;
 using rendezvous::ErrorCode;
+using rendezvous::system_error;
 
 // Time for another rank to get through the update in which the process before this one died.
 constexpr std::chrono::milliseconds kTensorsWithin{60'000};
@@ -81,7 +82,7 @@ Mapping::Mapping(int file, std::size_t bytes, bool may_write, Pages pages) : byt
   const int kind = file >= 0 ? of_file : MAP_PRIVATE | MAP_ANONYMOUS;
   void* const start = mmap(nullptr, bytes, protection, kind, file, 0);
   if (start == MAP_FAILED) {
-    throw Error(ErrorCode::System, "mapping " + std::to_string(bytes) + " bytes to keep: " + std::strerror(errno));
+    system_error("mapping " + std::to_string(bytes) + " bytes to keep");
   }
   start_ = start;
 }
@@ -101,7 +102,7 @@ Mapping& Mapping::operator=(Mapping&& other) noexcept {
 void Mapping::replace(int file, int kind) {
   void* const start = mmap(start_, bytes_, PROT_READ | PROT_WRITE, kind | MAP_FIXED, file, 0);
   if (start != MAP_FAILED) return;
-  throw Error(ErrorCode::System, "mapping " + std::to_string(bytes_) + " bytes to keep: " + std::strerror(errno));
+  system_error("mapping " + std::to_string(bytes_) + " bytes to keep");
 }
 
 void Mapping::make_private(int file) { replace(file, MAP_PRIVATE); }

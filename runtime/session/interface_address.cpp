@@ -17,6 +17,7 @@ namespace {
 
 using rendezvous::Error;
 using rendezvous::ErrorCode;
+using rendezvous::system_error;
 
 // Returns "" if none of the interfaces has an address of the family.
 std::string first_address(const ifaddrs* list, const std::string& interfaces, int family) {
@@ -37,7 +38,7 @@ std::string first_address(const ifaddrs* list, const std::string& interfaces, in
 std::string interface_address(const std::string& interface, const std::string& like) {
   ifaddrs* list = nullptr;
   if (getifaddrs(&list) != 0) {
-    throw Error(ErrorCode::System, std::string("the network interfaces cannot be listed: ") + std::strerror(errno));
+    system_error("the network interfaces cannot be listed");
   }
   const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(list, &freeifaddrs);
   const bool only_v6 = like.find(':') != std::string::npos;

@@ -58,13 +58,9 @@ struct ReportHeader {
 };
 constexpr std::size_t kLongestText = PIPE_BUF - sizeof(ReportHeader);
 
-[[noreturn]] void system_error(const std::string& what) {
-  throw Error(ErrorCode::System, "spawn: " + what + ": " + std::strerror(errno));
-}
-
 rendezvous::Pipe make_pipe_or_throw() {
   auto pipe = rendezvous::try_pipe();
-  if (!pipe) system_error("a pipe");
+  if (!pipe) rendezvous::system_error("spawn: a pipe");
   return std::move(*pipe);
 }
 
@@ -169,7 +165,7 @@ SpawnedProcesses::SpawnedProcesses(int size, const Options& options, const Work&
   check_can_be_copied();
   reports_ = make_pipe_or_throw();
   stop_ = Descriptor(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (stop_.get() < 0) system_error("an eventfd");
+  if (stop_.get() < 0) rendezvous::system_error("spawn: an eventfd");
   Pipe gate = make_pipe_or_throw();
   try {
     fork_all(size, work, gate);
@@ -192,7 +188,8 @@ void SpawnedProcesses::fork_all(int size, const Work& work, Pipe& gate) {
   for (int rank = 0; rank < size; ++rank) {
     const pid_t pid = fork();
     if (pid == 0) be_rank(rank, size, parent, work, gate);
-    if (pid < 0) system_error("the process of rank " + std::to_string(rank) + " of " + std::to_string(size));
+    if (pid < 0)
+      rendezvous::system_error("spawn: the process of rank " + std::to_string(rank) + " of " + std::to_string(size));
     pids_.push_back(pid);
   }
   reports_.write_end.close();

@@ -60,7 +60,7 @@ int make_fifo(const std::string& path) {
 int make_alarm() {
   const int fd = timerfd_create(CLOCK_REALTIME, TFD_NONBLOCK | TFD_CLOEXEC);
   if (fd >= 0) return fd;
-  throw rendezvous::Error(rendezvous::ErrorCode::System, std::string("cannot make a timer: ") + strerror(errno));
+  rendezvous::system_error("cannot make a timer");
 }
 
 }  // namespace

@@ -22,7 +22,7 @@ namespace ddp::rendezvous {
 struct NameLookup::Shared {
   Shared() : event(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
     if (!event) {
-      throw Error(ErrorCode::System, std::string("cannot look up a name: eventfd: ") + std::strerror(errno));
+      system_error("cannot look up a name: eventfd");
     }
   }
 

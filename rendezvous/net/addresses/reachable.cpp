@@ -31,7 +31,7 @@ std::uint16_t reserve_port() {
   auto* const address = reinterpret_cast<sockaddr*>(&any);
   if (!socket || ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes) != 0 ||
       ::bind(socket.get(), address, size) != 0 || ::getsockname(socket.get(), address, &size) != 0) {
-    throw Error(ErrorCode::System, std::string("cannot reserve a port for the other ranks: ") + strerror(errno));
+    system_error("cannot reserve a port for the other ranks");
   }
   socket.release();
   return ntohs(any.sin_port);
