@@ -19,7 +19,7 @@
 
 namespace ddp::collectives::test {
 
-inline constexpr std::int64_t kTimeoutMs = 120'000;  // of a call: only a hang takes that long
+inline constexpr std::int64_t kTimeoutMs = 120'000;  // for one call; only a hang takes that long
 
 // A place on a simulated node: ranks at places with different numbers share no memory, and use TCP.
 OwnPlace place_on_node(int node);
