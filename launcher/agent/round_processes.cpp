@@ -31,11 +31,10 @@ using rendezvous::WorkerFailure;
 
 namespace {
 
-constexpr std::chrono::seconds kDrainDeadline(2);  // for a log file that blocks when a round ends
-constexpr std::chrono::milliseconds kBetweenLeftoverLooks(
-    20);                                              // for leftovers; a fork bomb's deaths must not fill all time
-constexpr std::chrono::milliseconds kSweepAgain(10);  // while descendants are still being killed
-constexpr std::chrono::milliseconds kLookAgain(100);  // while they have time to end
+constexpr std::chrono::seconds kDrainDeadline(2);           // for a log file that blocks when a round ends
+constexpr std::chrono::milliseconds kLookForLeftovers(20);  // a fork bomb's deaths must not fill all time
+constexpr std::chrono::milliseconds kSweepAgain(10);        // while descendants are still being killed
+constexpr std::chrono::milliseconds kLookAgain(100);        // while they have time to end
 
 rendezvous::WallTime now() {
   return std::chrono::time_point_cast<std::chrono::milliseconds>(std::chrono::system_clock::now());
@@ -635,7 +634,7 @@ void RoundProcesses::look_for_leftovers() {
   if (has_looked_) return;
   signal_leftovers();
   has_looked_ = true;
-  look_timer_.expires_after(kBetweenLeftoverLooks);
+  look_timer_.expires_after(kLookForLeftovers);
   look_timer_.async_wait([this](const auto& error) {
     has_looked_ = false;
     if (!error && looks_again_) look_for_leftovers();

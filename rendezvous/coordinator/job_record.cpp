@@ -14,7 +14,7 @@ using nlohmann::json;
 namespace {
 
 constexpr int kVersion = 1;
-constexpr std::size_t kMaxReasonBytes = 200;
+constexpr std::size_t kMaxWhyBytes = 200;
 
 std::vector<std::int64_t> counts_of(const std::vector<JobRecord::Age>& ages) {
   std::vector<std::int64_t> counts;
@@ -173,7 +173,7 @@ std::variant<JobRecord, std::string> decode_record(std::string_view text) {
     j.at("members").get_to(r.members);
     return r;
   } catch (const std::exception& error) {
-    return cut_line(printable_line(error.what()), kMaxReasonBytes);
+    return cut_line(printable_line(error.what()), kMaxWhyBytes);
   }
 }
 

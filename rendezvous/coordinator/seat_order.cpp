@@ -9,12 +9,12 @@
 namespace ddp::rendezvous {
 namespace {
 
-bool is_decimal(char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0; }
+bool is_digit(char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0; }
 
 // Takes the digits at the front of a text, without leading zeros.
 std::string_view take_number(std::string_view& text) {
-  while (text.size() > 1 && text[0] == '0' && is_decimal(text[1])) text.remove_prefix(1);
-  const auto end = std::find_if_not(text.begin(), text.end(), is_decimal);
+  while (text.size() > 1 && text[0] == '0' && is_digit(text[1])) text.remove_prefix(1);
+  const auto end = std::find_if_not(text.begin(), text.end(), is_digit);
   const std::string_view number = text.substr(0, static_cast<std::size_t>(end - text.begin()));
   text.remove_prefix(number.size());
   return number;
@@ -25,7 +25,7 @@ std::string_view take_number(std::string_view& text) {
 bool goes_before(std::string_view a, std::string_view b) {
   const std::string_view whole_a = a, whole_b = b;
   while (!a.empty() && !b.empty()) {
-    if (is_decimal(a[0]) && is_decimal(b[0])) {
+    if (is_digit(a[0]) && is_digit(b[0])) {
       const std::string_view x = take_number(a), y = take_number(b);
       if (x != y) return std::tuple(x.size(), x) < std::tuple(y.size(), y);
     } else {

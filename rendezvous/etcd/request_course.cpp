@@ -13,7 +13,7 @@ namespace {
 
 using Kind = EtcdRefusal::Kind;
 
-constexpr std::size_t kUnsentShown = 4;
+constexpr std::size_t kFailuresShown = 4;
 constexpr std::size_t kMostVersionBytes = 32;
 
 }  // namespace
@@ -84,7 +84,7 @@ std::optional<EtcdOutcome> RequestCourse::on_unsent(const EtcdRefusal& refusal) 
   unsent_.push_back(named(refusal).why);
   next_member();
   if (unsent_.size() < members_.size()) return std::nullopt;
-  return EtcdRefusal{Kind::Unsent, list_of(unsent_, kUnsentShown)};
+  return EtcdRefusal{Kind::Unsent, list_of(unsent_, kFailuresShown)};
 }
 
 // No gateway was found: says why, as far as the server's version tells.

@@ -41,7 +41,7 @@ std::string record_of(Kind kind, std::string_view body, std::chrono::nanoseconds
   return record;
 }
 
-struct JournalRecord {
+struct Record {
   std::uint64_t kind = 0;
   std::chrono::nanoseconds written{0};
   std::string_view body;
@@ -49,7 +49,7 @@ struct JournalRecord {
 struct Torn {};
 
 // Reads the record at the beginning of these bytes. A string says what is wrong with it.
-std::variant<JournalRecord, Torn, std::string> read_record(std::string_view bytes) {
+std::variant<Record, Torn, std::string> read_record(std::string_view bytes) {
   if (bytes.size() < kHeadBytes) return Torn{};
   if (get(bytes, kCheckedHeadBytes, 8) != checksum_of(bytes.substr(0, kCheckedHeadBytes))) {
     return "the checksum of the head of ";
@@ -61,7 +61,7 @@ std::variant<JournalRecord, Torn, std::string> read_record(std::string_view byte
   if (bytes.size() - kHeadBytes < length) return Torn{};
   const std::string_view body = bytes.substr(kHeadBytes, length);
   if (get(bytes, 16, 8) != checksum_of(body)) return "the checksum of ";
-  return JournalRecord{kind, std::chrono::nanoseconds(static_cast<std::int64_t>(get(bytes, 8, 8))), body};
+  return Record{kind, std::chrono::nanoseconds(static_cast<std::int64_t>(get(bytes, 8, 8))), body};
 }
 
 }  // namespace
@@ -90,7 +90,7 @@ std::variant<JournalText, CorruptJournal> read_journal(std::string_view bytes) {
                             " does not fit"};
     };
     if (const auto* what = std::get_if<std::string>(&record)) return corrupt(*what);
-    const JournalRecord& read = std::get<JournalRecord>(record);
+    const Record& read = std::get<Record>(record);
     if ((read.kind == kEpoch) != (number == 1) || (number == 1 && read.body.empty())) return corrupt("the kind of ");
     if (number == 1) {
       text.epoch = read.body;

@@ -10,6 +10,8 @@ namespace ddp::rendezvous {
 
 namespace {
 
+using Kind = Membership::Kind;
+
 // The preface: name, version, mode, job, key.
 constexpr std::string_view kName =
     "\xdd"
@@ -24,7 +26,7 @@ constexpr std::size_t kCredentialLengthBytes = 2;  // before a credential
 constexpr std::size_t kMaxCredentialBytes = 4096;
 constexpr std::size_t kShownBytes = 16;  // quoted at most from what a stranger sent
 
-std::string make_preface(Membership::Kind mode, const JobTag& job, const PublicKey& key) {
+std::string make_preface(Kind mode, const JobTag& job, const PublicKey& key) {
   std::string bytes(kName);
   bytes.push_back(static_cast<char>(kLinkVersion));
   bytes.push_back(static_cast<char>(mode));
@@ -55,9 +57,9 @@ bool is_other_version(std::string_view preface) {
 }
 
 // Returns nothing if this version knows no such mode.
-std::optional<Membership::Kind> mode_in(std::string_view preface) {
-  const auto mode = static_cast<Membership::Kind>(preface[kModeAt]);
-  return mode <= Membership::Kind::Munge ? std::optional(mode) : std::nullopt;
+std::optional<Kind> mode_in(std::string_view preface) {
+  const auto mode = static_cast<Kind>(preface[kModeAt]);
+  return mode <= Kind::Munge ? std::optional(mode) : std::nullopt;
 }
 
 PublicKey key_in(std::string_view preface) {
@@ -91,7 +93,7 @@ std::string_view text_of(const Proof& proof) { return {reinterpret_cast<const ch
 
 // Appends what proves to the other side that this one belongs to the job. Throws Error.
 void append_proof(std::string& to, const Membership& membership, const Proof& proof) {
-  if (membership.kind() == Membership::Kind::Secret) {
+  if (membership.kind() == Kind::Secret) {
     to += text_of(proof);
     return;
   }
@@ -110,7 +112,7 @@ std::size_t credential_length(std::string_view bytes) {
 
 // Moves the other side's proof from the front of `from` to `to`. Returns whether it is there, or too long ever to be.
 bool fill_proof(std::string& to, const Membership& membership, std::string_view& from) {
-  if (membership.kind() == Membership::Kind::Secret) return fill(to, std::tuple_size_v<Proof>, from);
+  if (membership.kind() == Kind::Secret) return fill(to, std::tuple_size_v<Proof>, from);
   if (to.size() < kCredentialLengthBytes && !fill(to, kCredentialLengthBytes, from)) return false;
   const std::size_t length = credential_length(to);
   return length > kMaxCredentialBytes || fill(to, kCredentialLengthBytes + length, from);
@@ -118,20 +120,20 @@ bool fill_proof(std::string& to, const Membership& membership, std::string_view&
 
 // Returns why this is not the proof; empty: it is.
 std::string why_not(std::string_view received, const Membership& membership, const Proof& proof) {
-  if (membership.kind() == Membership::Kind::Secret) return is_same(proof, received) ? "" : "its secret differs";
+  if (membership.kind() == Kind::Secret) return is_same(proof, received) ? "" : "its secret differs";
   if (received.size() != kCredentialLengthBytes + credential_length(received)) return "its credential is too long";
   const std::string credential(received.substr(kCredentialLengthBytes));
   return membership.voucher().why_not(credential, text_of(proof));
 }
 
 // Describes what a side has, to go on after "this node has": "MUNGE".
-const char* described(Membership::Kind kind) {
+const char* described(Kind kind) {
   switch (kind) {
-    case Membership::Kind::Open:
+    case Kind::Open:
       return "no secret";
-    case Membership::Kind::Secret:
+    case Kind::Secret:
       return "a secret file";
-    case Membership::Kind::Munge:
+    case Kind::Munge:
       return "MUNGE";
   }
   return "";
@@ -166,7 +168,7 @@ HandshakeVerdict AgentHandshake::feed(std::string_view bytes, std::string& answe
     if (auto verdict = check_preface(answer); !std::holds_alternative<HandshakeGoesOn>(verdict)) return verdict;
     received_.clear();
   }
-  if (membership_.kind() != Membership::Kind::Open) {
+  if (membership_.kind() != Kind::Open) {
     if (!fill_proof(received_, membership_, bytes)) return HandshakeGoesOn{};
     if (auto verdict = check_proof(); !std::holds_alternative<HandshakeGoesOn>(verdict)) return verdict;
   }
@@ -192,7 +194,7 @@ HandshakeVerdict AgentHandshake::check_preface(std::string& answer) {
   if (*mode != membership_.kind()) return failed(Failure::OtherSecret, why_unlike(*mode));
   keys_ = agree(key_, theirs, membership_.secret(), preface_ + received_);
   if (!keys_) return no_coordinator("its key is none");
-  if (*mode == Membership::Kind::Open) return HandshakeGoesOn{};
+  if (*mode == Kind::Open) return HandshakeGoesOn{};
   try {
     append_proof(answer, membership_, keys_->of_agent);
   } catch (const Error& error) {
@@ -201,24 +203,24 @@ HandshakeVerdict AgentHandshake::check_preface(std::string& answer) {
   return HandshakeGoesOn{};
 }
 
-std::string AgentHandshake::why_unlike(Membership::Kind theirs) const {
-  const Membership::Kind ours = membership_.kind();
-  if (ours == Membership::Kind::Open && theirs == Membership::Kind::Secret) {
+std::string AgentHandshake::why_unlike(Kind theirs) const {
+  const Kind ours = membership_.kind();
+  if (ours == Kind::Open && theirs == Kind::Secret) {
     return "the coordinator at " + where_ + " wants a secret: give --secret FILE or DDPRUN_SECRET_FILE";
   }
-  if (ours == Membership::Kind::Secret && theirs == Membership::Kind::Open) {
+  if (ours == Kind::Secret && theirs == Kind::Open) {
     return "the coordinator at " + where_ + " has no secret, this node has one (" + membership_.source() + ")";
   }
   return std::string("this node has ") + described(ours) +
-         (ours == Membership::Kind::Secret ? " (" + membership_.source() + ")" : "") + ", the coordinator at " +
-         where_ + " has " + described(theirs) + ": give all nodes the same --secret";
+         (ours == Kind::Secret ? " (" + membership_.source() + ")" : "") + ", the coordinator at " + where_ + " has " +
+         described(theirs) + ": give all nodes the same --secret";
 }
 
 HandshakeVerdict AgentHandshake::check_proof() const {
   const std::string why = why_not(received_, membership_, keys_->of_coordinator);
   if (why.empty()) return HandshakeGoesOn{};
   const std::string coordinator = "the coordinator at " + where_;
-  if (membership_.kind() == Membership::Kind::Secret) {
+  if (membership_.kind() == Kind::Secret) {
     return failed(HandshakeFailed::Kind::OtherSecret,
                   "the secrets of this node and of " + coordinator + " differ (" + membership_.source() + ")");
   }
@@ -255,7 +257,7 @@ HandshakeVerdict CoordinatorHandshake::feed(std::string_view bytes, std::string&
     if (auto verdict = check_preface(answer); !std::holds_alternative<HandshakeGoesOn>(verdict)) return verdict;
     received_.clear();
   }
-  if (membership_.kind() != Membership::Kind::Open) {
+  if (membership_.kind() != Kind::Open) {
     if (!fill_proof(received_, membership_, bytes)) return HandshakeGoesOn{};
     if (auto verdict = check_proof(answer); !std::holds_alternative<HandshakeGoesOn>(verdict)) return verdict;
   }
@@ -276,11 +278,11 @@ HandshakeVerdict CoordinatorHandshake::check_preface(std::string& answer) {
   if (theirs != JobTag{} && theirs != job_) {
     return failed(Failure::OtherJob, "it looks for the coordinator of another job");
   }
-  const Membership::Kind ours = membership_.kind();
-  if (*mode == Membership::Kind::Secret && ours == Membership::Kind::Open) {
+  const Kind ours = membership_.kind();
+  if (*mode == Kind::Secret && ours == Kind::Open) {
     return failed(Failure::OtherSecret, "it has a secret, this job has none");
   }
-  if (*mode == Membership::Kind::Open && ours == Membership::Kind::Secret) {
+  if (*mode == Kind::Open && ours == Kind::Secret) {
     return failed(Failure::OtherSecret, "it has no secret, this job wants one");
   }
   if (*mode != ours) {
@@ -301,8 +303,7 @@ HandshakeVerdict CoordinatorHandshake::check_proof(std::string& answer) const {
   }
   if (why.empty()) return HandshakeGoesOn{};
   answer.resize(said);
-  answer.append(membership_.kind() == Membership::Kind::Secret ? std::tuple_size_v<Proof> : kCredentialLengthBytes,
-                '\0');
+  answer.append(membership_.kind() == Kind::Secret ? std::tuple_size_v<Proof> : kCredentialLengthBytes, '\0');
   return failed(HandshakeFailed::Kind::OtherSecret, why);
 }
 
