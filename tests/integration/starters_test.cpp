@@ -2,6 +2,7 @@
 // ddprun under the real mpirun and mpiexec. All of their processes are on this machine; the variable that says so is
 // changed for each ddprun, which then takes itself for the only one of its host.
 #include <catch2/catch.hpp>
+#include <csignal>
 #include <cstdlib>
 
 #include "tests/integration/ddprun.hpp"
@@ -48,6 +49,9 @@ void check_is_refused(const Words& starter, const std::string& line) {
   need(starter);
   Process job(starter + ddprun({}, {"say=started"}));
   const Result result = job.wait();
+  // Of MPICH 4.0's mpiexec 4 in 100 die of SIGPIPE, and lose what was said, where all processes end at once with
+  // another code than 0: also of `mpiexec -n 2 sh -c "exit 2"`.
+  if (starter == kMpich && result.code == 128 + SIGPIPE) return check_is_refused(starter, line);
   CAPTURE(result.out, result.err);
   CHECK(result.code == 2);
   CHECK_THAT(result.out + result.err, Contains(line) && !Contains("started]"));
