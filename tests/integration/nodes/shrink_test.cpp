@@ -134,7 +134,8 @@ TEST_CASE("shrink: below the minimum the workers that are left wait for a node",
   job.start(1, 1);
   job.finish({{1, 128 + SIGKILL}, {2, 128 + SIGKILL}});
   CAPTURE(job.out, job.err);
-  CHECK(processes_that_say(job.node(0).out(), "begins at step 0") == processes_that_say(job.node(0).out(), "ends with"));
+  CHECK(processes_that_say(job.node(0).out(), "begins at step 0") ==
+        processes_that_say(job.node(0).out(), "ends with"));
 }
 
 TEST_CASE("shrink: below the minimum the job ends after join_timeout if no node comes, and says which one is missing",
@@ -169,7 +170,8 @@ TEST_CASE("shrink: workers whose peers are gone wait until ddprun knows that a s
   ::kill(keeper_of(job.node(1)), SIGKILL);
   job.finish({{1, 128 + SIGKILL}});
   CAPTURE(job.out, job.err);
-  CHECK(processes_that_say(job.node(0).out(), "begins at step 0") == processes_that_say(job.node(0).out(), "ends with"));
+  CHECK(processes_that_say(job.node(0).out(), "begins at step 0") ==
+        processes_that_say(job.node(0).out(), "ends with"));
 }
 
 TEST_CASE("shrink: a worker that is alone stays, too, when a node comes", "[apps][integration]") {
@@ -203,7 +205,8 @@ TEST_CASE("shrink: a worker that dies is replaced on its node, and a node that i
   job.lose(1, SIGKILL);
   job.finish({{1, 128 + SIGKILL}});
   CAPTURE(job.out, job.err);
-  CHECK(processes_that_say(job.node(0).out(), "begins at step 0") == processes_that_say(job.node(0).out(), "ends with"));
+  CHECK(processes_that_say(job.node(0).out(), "begins at step 0") ==
+        processes_that_say(job.node(0).out(), "ends with"));
   const auto last = processes_that_say(job.node(2).out(), "ends with");
   CHECK(last.size() == 2);
   CHECK(last.count(*of_last.begin()) == 0);
