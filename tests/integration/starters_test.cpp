@@ -49,8 +49,8 @@ void check_is_refused(const Words& starter, const std::string& line) {
   need(starter);
   Process job(starter + ddprun({}, {"say=started"}));
   const Result result = job.wait();
-  // Of MPICH 4.0's mpiexec 4 in 100 die of SIGPIPE, and lose what was said, where all processes end at once with
-  // another code than 0: also of `mpiexec -n 2 sh -c "exit 2"`.
+  // MPICH 4.0's mpiexec dies of SIGPIPE, and loses what was said, 4 times in 100 if all processes end at once with
+  // another code than 0: also `mpiexec -n 2 sh -c "exit 2"`.
   if (starter == kMpich && result.code == 128 + SIGPIPE) return check_is_refused(starter, line);
   CAPTURE(result.out, result.err);
   CHECK(result.code == 2);

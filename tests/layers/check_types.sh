@@ -12,14 +12,14 @@ awk '
   /^(struct|class|union|enum|enum class) [A-Za-z_]+[ a-z_:A-Z0-9,<>]*\{/ {
     name = $0
     sub(/^(struct|class|union|enum class|enum) /, "", name)
-    if (name ~ /^[A-Za-z_]+::/) next  # of a type that is declared in a header
+    if (name ~ /^[A-Za-z_]+::/) next  # a header declares the type around it
     sub(/[^A-Za-z_0-9].*/, "", name)
     space = ""
     for (i = 1; i <= depth; ++i) {
-      if (spaces[i] == "{") next  # no other file sees it
+      if (spaces[i] == "{") next  # no other file can name it
       space = space spaces[i] "::"
     }
-    if (space == "") next  # of the backends, each of which is a library of its own
+    if (space == "") next  # only the backends, each of which is a library of its own
     ++types
     name = space name
     if (name in first && first[name] != FILENAME) {
