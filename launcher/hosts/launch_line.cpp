@@ -5,7 +5,6 @@
 #include <link.h>
 #include <sys/stat.h>
 
-#include <cerrno>
 #include <cstring>
 
 #include "launcher/hosts/wire/greeting.hpp"

@@ -5,8 +5,6 @@
 
 #include <sys/mman.h>
 
-#include <cerrno>
-#include <cstring>
 #include <new>
 #include <string>
 #include <type_traits>

@@ -4,7 +4,6 @@
 #include <sys/socket.h>
 
 #include <chrono>
-#include <cstring>
 #include <utility>
 
 #include "rendezvous/base/error.hpp"

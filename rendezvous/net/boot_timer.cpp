@@ -3,8 +3,6 @@
 
 #include <sys/timerfd.h>
 
-#include <cerrno>
-#include <cstring>
 #include <string>
 
 #include "rendezvous/base/error.hpp"

@@ -13,7 +13,6 @@
 
 #include <cerrno>
 #include <cstdlib>
-#include <cstring>
 #include <sstream>
 
 #include "rendezvous/base/error.hpp"

@@ -2,9 +2,6 @@
 // Groups in which a new process may take the place of a rank that died.
 #include <sys/stat.h>
 
-#include <cerrno>
-#include <cstring>
-
 #include "collectives/backend_error.hpp"
 #include "collectives/host/backend.hpp"
 #include "runtime/group/process_group.hpp"

@@ -5,8 +5,6 @@
 #include <netdb.h>
 #include <sys/socket.h>
 
-#include <cerrno>
-#include <cstring>
 #include <memory>
 #include <sstream>
 

@@ -13,14 +13,6 @@
 
 namespace ddp::testing {
 
-// Returns what a variable of a worker's environment is set to. Fails the test if it is not set.
-inline std::string variable_of(pid_t worker, const std::string& name) {
-  const std::string all = read_file("/proc/" + std::to_string(worker) + "/environ");
-  const std::size_t at = all.find(name + "=");
-  REQUIRE(at != std::string::npos);
-  return all.substr(at + name.size() + 1).c_str();
-}
-
 struct AskedJob {
   explicit AskedJob(const Words& options = {}) : process(ddprun(Words{"--nproc-per-node=2"} + options, kUntilTold)) {
     process.wait_for("up", 2);

@@ -83,6 +83,14 @@ inline void succeed(Process& job) {
 // succeed.
 inline const Words kMeetUntilTold = {"catch=USR1", "place", "meet", "ready", "wait"};
 
+// Returns what a variable of a worker's environment is set to. Fails the test if it is not set.
+inline std::string variable_of(pid_t worker, const std::string& name) {
+  const std::string all = read_file("/proc/" + std::to_string(worker) + "/environ");
+  const std::size_t at = all.find(name + "=");
+  REQUIRE(at != std::string::npos);
+  return all.substr(at + name.size() + 1).c_str();
+}
+
 // Returns the same command with a program of the test's own.
 inline std::vector<std::string> ddprun_raw(std::vector<std::string> words) {
   words.insert(words.begin(), DDPRUN_BINARY);

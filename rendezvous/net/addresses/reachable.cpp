@@ -4,8 +4,6 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
-#include <cerrno>
-#include <cstring>
 #include <vector>
 
 #include "rendezvous/base/descriptor.hpp"

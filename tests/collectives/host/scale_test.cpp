@@ -67,7 +67,7 @@ void print(const char* variable, const std::vector<Facts>& all, double begun_us,
 
 Facts use_every_collective(std::uint16_t port, int rank, int size) {
   const std::size_t descriptors = open_descriptors();
-  ddp_backend_group* group = join_group(port, "g", rank, size, 120'000);
+  ddp_backend_group* group = join_group(port, "g", rank, size);
   Facts facts = {now_us(), 0, 0, 0};
   std::vector<GroupPlan> plans(1);
   plans[0].members.resize(static_cast<std::size_t>(size));
@@ -77,7 +77,7 @@ Facts use_every_collective(std::uint16_t port, int rank, int size) {
     if (!wrong.empty()) throw std::runtime_error(wrong);
   }
   BackendError error;
-  if (host_backend().barrier(group, 0, 120'000, &error) != DDP_BACKEND_OK) throw std::runtime_error(error.text);
+  if (host_backend().barrier(group, 0, kTimeoutMs, &error) != DDP_BACKEND_OK) throw std::runtime_error(error.text);
   facts.used_us = now_us();
   facts.descriptors = open_descriptors() - descriptors;
   facts.segment_pages = pages_of_segments();
@@ -92,14 +92,14 @@ Facts use_every_pair(std::uint16_t port, int rank, int size) {
     for (int b = a + 1; b < size; ++b) {
       if (rank != a && rank != b) continue;
       const std::string name = std::to_string(a) + "-" + std::to_string(b);
-      groups.push_back(join_group(port, name, rank == a ? 0 : 1, 2, 120'000));
+      groups.push_back(join_group(port, name, rank == a ? 0 : 1, 2));
     }
   }
   Facts facts = {now_us(), 0, open_descriptors() - descriptors, 0};
   BackendError error;
   for (ddp_backend_group* group : groups) {
     std::vector<float> values(16 << 10, 1.0F);
-    if (host_backend().all_reduce(group, values.data(), values.size(), 0, 0, 0, 120'000, &error) != DDP_BACKEND_OK)
+    if (host_backend().all_reduce(group, values.data(), values.size(), 0, 0, 0, kTimeoutMs, &error) != DDP_BACKEND_OK)
       throw std::runtime_error(error.text);
     if (std::count(values.begin(), values.end(), 2.0F) != 16 << 10) throw std::runtime_error("a sum is wrong");
   }

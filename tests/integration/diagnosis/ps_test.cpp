@@ -34,14 +34,6 @@ std::optional<json> listed(const Process& job) {
   return std::nullopt;
 }
 
-// Returns a variable of a worker's environment.
-std::string variable_of(pid_t worker, const std::string& name) {
-  const std::string all = read_file("/proc/" + std::to_string(worker) + "/environ");
-  const std::size_t at = all.find(name + "=");
-  REQUIRE(at != std::string::npos);
-  return all.substr(at + name.size() + 1).c_str();
-}
-
 }  // namespace
 
 TEST_CASE("ps: a job is listed with its workers while it runs", "[apps][integration]") {
