@@ -205,9 +205,9 @@ TEST_CASE("signals: a node that is stopped for longer than the wait for a lost n
           "[launcher][integration]") {
   const Hosts hosts(2);
   const Words conf = {"--rdzv-conf=keep_alive_interval=1,keep_alive_max_attempt=1", "--max-restarts=0"};
-  // While bash believes the job stopped, its wait -f may return that as the job's status.
-  const std::string shell =
-      "set -m; \"$@\" & echo job $!; while wait -f $!; code=$?; [[ $(jobs -r)$(jobs -s) ]]; do :; done; exit $code";
+  // The job has a process group of its own, and a parent in another one: SIGTSTP stops no orphaned group. Without
+  // job control bash then waits for the job's end alone; with it, wait returns at a stop, too.
+  const std::string shell = "set -m; \"$@\" & set +m; echo job $!; wait $!";
   const auto words = [&](int node) {
     return hosts.on(node, Words{"bash", "-c", shell, "bash"} +
                               ddprun(static_job(2) + conf + Words{"--node_rank=" + std::to_string(node)},
@@ -216,6 +216,8 @@ TEST_CASE("signals: a node that is stopped for longer than the wait for a lost n
   Process node0(words(0)), node1(words(1));
   node0.wait_for("ready ");
   node1.wait_for("ready ");
+  node0.wait_for("job ");
+  node1.wait_for("job ");
   const pid_t guardian = pids_after("job ", node1.out()).at(0);
   const std::vector<pid_t> workers = pids_after("ready ", node1.out());
   ::kill(guardian, SIGTSTP);
