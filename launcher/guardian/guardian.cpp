@@ -68,10 +68,7 @@ struct Starter {
   pid_t pid = 0;  // 0: nobody watches it
   Descriptor pidfd = {};
 
-  static Starter of_this_process() {
-    const pid_t parent = getppid();
-    return {parent, Descriptor(static_cast<int>(syscall(SYS_pidfd_open, parent, 0)))};
-  }
+  static Starter watched(pid_t pid) { return {pid, Descriptor(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)))}; }
   int look_every_ms() const { return pid == 0 || pidfd ? -1 : 1000; }
   bool has_ended() const { return pid != 0 && getppid() != pid; }
 };
@@ -274,6 +271,7 @@ int run_guarded(const std::function<int(const Guarded&)>& agent, int workers, On
   JobCgroup cgroup = JobCgroup::choose();
   const Descriptor in_use = cgroup.make();  // all three hold it, until the last of them is gone
   const pid_t guardian = getpid();
+  const pid_t starter = getppid();  // before workers run, and another process may have taken its place
 
   const pid_t keeper = fork_or_throw("the keeper", cgroup);
   if (keeper != 0) {
@@ -286,7 +284,7 @@ int run_guarded(const std::function<int(const Guarded&)>& agent, int workers, On
                    .cleanup = std::move(cleanup.read_end),
                    .strangers = std::move(strangers),
                    .on_stop = on_stop,
-                   .starter = has_starter ? Starter::of_this_process() : Starter()};
+                   .starter = has_starter ? Starter::watched(starter) : Starter()};
     const int code = guard(watch);
     if (around.at_end) around.at_end();
     return code;

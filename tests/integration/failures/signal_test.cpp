@@ -249,6 +249,20 @@ TEST_CASE("signals: a task of Slurm is stopped when the process that has started
   CHECK(job.all_gone());
 }
 
+TEST_CASE("signals: a task of Slurm is stopped when the process that has started it is gone before it is watched",
+          "[launcher][integration]") {
+  if (run({"strace", "-o", "/dev/null", "true"}).code != 0) skip("no strace here, or it may trace nothing");
+  // ddprun comes back from its first fork late, when the job has its workers. With -D it has the shell's pid.
+  const Words late = {"strace", "-D", "-o", "/dev/null", "-e", "inject=clone:delay_exit=2000000:when=1"};
+  const Words starter = {"sh", "-c", "sh -c 'exec env SLURM_TASK_PID=$$ \"$@\"' sh \"$@\" & wait", "sh"};
+  Process job(starter + late + ddprun({"--nproc_per_node=2"}, {"catch=TERM", "ready", "wait"}));
+  job.wait_for("ready", 2);
+  job.signal(SIGKILL);
+  job.wait_for("which had started it, is gone: stopping the workers");
+  job.wait_for("got SIGTERM", 2);
+  CHECK(job.all_gone());
+}
+
 TEST_CASE("signals: workers that slurmstepd itself signals are not signalled once more", "[launcher][integration]") {
   Process job(ddprun({"--nproc_per_node=2"}, {"note=USR1", "catch=TERM", "ready", "wait"}));
   job.wait_for("ready", 2);
