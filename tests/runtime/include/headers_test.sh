@@ -1,13 +1,13 @@
 #!/bin/bash
-# The public headers compile with every warning an error, each of them alone or all together, and so does a program that
-# uses them. Exit code 77: this compiler is not on this machine. torch.hpp needs libtorch: tests/interop compiles it.
+# Every public header compiles by itself, with every warning an error, and so does a program that uses them. Exit code
+# 77: this compiler is not on this machine. torch.hpp needs libtorch: tests/interop compiles it.
 #
-# FOLDER is where the files lie that include the headers; it stays, since ccache knows a file by its path.
+# FOLDER is where the files lie that include one header each; it stays, since ccache knows a file by its path.
 #
-#   headers_test.sh alone|together c|c++|cuda COMPILER STANDARD INCLUDE_FOLDER PROGRAM FOLDER [LAUNCHER...]
+#   headers_test.sh c|c++|cuda COMPILER STANDARD INCLUDE_FOLDER PROGRAM FOLDER [LAUNCHER...]
 set -u
-how=$1 language=$2 compiler=$3 standard=$4 include=$5 program=$6 folder=$7
-launcher=("${@:8}")
+language=$1 compiler=$2 standard=$3 include=$4 program=$5 folder=$6
+launcher=("${@:7}")
 if ! command -v "$compiler" >/dev/null; then
   echo "skipped: there is no $compiler on this machine"
   exit 77
@@ -35,16 +35,12 @@ compile() {
   echo "$compiler -std=$standard does not compile $2"
   bad=1
 }
-# compile_headers NAME HEADER...: in one file, each of them twice, which must be harmless.
-compile_headers() {
-  local file=$folder/${1//[.\/]/_}.${program##*.}
-  printf '#include "ddp/%s"\n' "${@:2}" "${@:2}" >"$file"
-  compile "$file" "$1"
-}
-case $how in
-  alone) for header in "${headers[@]}"; do compile_headers "$header" "$header"; done ;;
-  together) compile_headers all "${headers[@]}" ;;
-esac
+for header in "${headers[@]}"; do
+  # Included twice, which must be harmless.
+  alone=$folder/${header//[.\/]/_}.${program##*.}
+  printf '#include "ddp/%s"\n' "$header" "$header" >"$alone"
+  compile "$alone" "$header"
+done
 compile "$program" "$program"
 echo "${#headers[@]} headers"
 [ "${#headers[@]}" -ge 1 ] && exit $bad
