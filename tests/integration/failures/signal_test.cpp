@@ -57,6 +57,18 @@ std::vector<pid_t> pids_after(const std::string& before, const std::string& out)
   return pids;
 }
 
+// Starts ddprun as a task of Slurm, with WRAPPER before its words, and kills the process that has started it.
+void check_is_stopped_without_starter(const Words& wrapper) {
+  // The shell stands for slurmstepd. The last exec keeps the pid that the variable has.
+  const Words starter = {"sh", "-c", "sh -c 'exec env SLURM_TASK_PID=$$ \"$@\"' sh \"$@\" & wait", "sh"};
+  Process job(starter + wrapper + ddprun({"--nproc_per_node=2"}, {"catch=TERM", "ready", "wait"}));
+  job.wait_for("ready", 2);
+  job.signal(SIGKILL);
+  job.wait_for("which had started it, is gone: stopping the workers");
+  job.wait_for("got SIGTERM", 2);
+  CHECK(job.all_gone());
+}
+
 }  // namespace
 
 TEST_CASE("signals: Ctrl-Z stops the workers and ddprun, bg and fg let all of them go on", "[launcher][integration]") {
@@ -239,28 +251,14 @@ TEST_CASE("signals: a node that is stopped for longer than the wait for a lost n
 
 TEST_CASE("signals: a task of Slurm is stopped when the process that has started it is gone",
           "[launcher][integration]") {
-  // The shell stands for slurmstepd. The last exec keeps the pid that the variable has.
-  const Words starter = {"sh", "-c", "sh -c 'exec env SLURM_TASK_PID=$$ \"$@\"' sh \"$@\" & wait", "sh"};
-  Process job(starter + ddprun({"--nproc_per_node=2"}, {"catch=TERM", "ready", "wait"}));
-  job.wait_for("ready", 2);
-  job.signal(SIGKILL);
-  job.wait_for("which had started it, is gone: stopping the workers");
-  job.wait_for("got SIGTERM", 2);
-  CHECK(job.all_gone());
+  check_is_stopped_without_starter({});
 }
 
 TEST_CASE("signals: a task of Slurm is stopped when the process that has started it is gone before it is watched",
           "[launcher][integration]") {
   if (run({"strace", "-o", "/dev/null", "true"}).code != 0) skip("no strace here, or it may trace nothing");
   // ddprun comes back from its first fork late, when the job has its workers. With -D it has the shell's pid.
-  const Words late = {"strace", "-D", "-o", "/dev/null", "-e", "inject=clone:delay_exit=2000000:when=1"};
-  const Words starter = {"sh", "-c", "sh -c 'exec env SLURM_TASK_PID=$$ \"$@\"' sh \"$@\" & wait", "sh"};
-  Process job(starter + late + ddprun({"--nproc_per_node=2"}, {"catch=TERM", "ready", "wait"}));
-  job.wait_for("ready", 2);
-  job.signal(SIGKILL);
-  job.wait_for("which had started it, is gone: stopping the workers");
-  job.wait_for("got SIGTERM", 2);
-  CHECK(job.all_gone());
+  check_is_stopped_without_starter({"strace", "-D", "-o", "/dev/null", "-e", "inject=clone:delay_exit=2000000:when=1"});
 }
 
 TEST_CASE("signals: workers that slurmstepd itself signals are not signalled once more", "[launcher][integration]") {
