@@ -2,7 +2,6 @@
 // A folder with the few files of a machine's sysfs that ddprun reads.
 #pragma once
 
-#include <filesystem>
 #include <string>
 
 #include "tests/support/process.hpp"
@@ -32,10 +31,7 @@ class FakeSysfs {
   }
 
  private:
-  void put(const std::string& name, const std::string& text) const {
-    std::filesystem::create_directories(std::filesystem::path(folder_ / name).parent_path());
-    write_file(folder_ / name, text + "\n");
-  }
+  void put(const std::string& name, const std::string& text) const { write_file(folder_ / name, text + "\n"); }
   void cache(const std::string& folder, int level, const std::string& type, const std::string& sharers) const {
     put(folder + "/level", std::to_string(level));
     put(folder + "/type", type);

@@ -244,7 +244,10 @@ std::string TemporaryFolder::write(const std::string& name, const std::string& t
 }
 
 void write_file(const std::string& path, const std::string& text, bool executable) {
-  std::ofstream(path, std::ios::binary) << text;
+  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+  if (!folder.empty()) std::filesystem::create_directories(folder);
+  std::ofstream file(path, std::ios::binary);
+  if (!(file << text).flush()) throw std::runtime_error("cannot write " + path);
   if (executable) chmod(path.c_str(), 0755);
 }
 

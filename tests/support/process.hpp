@@ -105,6 +105,7 @@ class TemporaryFolder {
   std::string path_;
 };
 
+// Writes the file, and makes its folders that are missing. Throws std::runtime_error if it cannot.
 void write_file(const std::string& path, const std::string& text, bool executable = false);
 std::string read_file(const std::string& path);
 

@@ -171,9 +171,4 @@ std::int64_t pages_of_segments() {
   return pages;
 }
 
-int number_from(const char* variable, int otherwise) {
-  const char* text = std::getenv(variable);
-  return text != nullptr ? std::atoi(text) : otherwise;
-}
-
 }  // namespace ddp::collectives::test

@@ -96,7 +96,4 @@ std::size_t open_descriptors();
 // Returns how many pages of memory the segments of this process's groups have.
 std::int64_t pages_of_segments();
 
-// Returns the number in an environment variable.
-int number_from(const char* variable, int otherwise);
-
 }  // namespace ddp::collectives::test

@@ -17,6 +17,7 @@
 
 #include "collectives/backend_error.hpp"
 #include "collectives/host/backend.hpp"
+#include "tests/support/environment.hpp"
 
 namespace ddp::collectives::test {
 namespace {
@@ -67,7 +68,7 @@ std::vector<double> kill_some(std::uint16_t port, const std::string& name, const
     int ends[2];
     REQUIRE(pipe2(ends, O_CLOEXEC) == 0);
     ranks.emplace_back(fork_rank([&, r] {
-                         const std::vector<char> memory = memory_of(number_from("DDPRUN_HOST_KILL_MIB", 0));
+                         const std::vector<char> memory = memory_of(testing::number_from("DDPRUN_HOST_KILL_MIB", 0));
                          const OwnPlace place = world.place_of(static_cast<std::size_t>(r));
                          ddp_backend_group* group =
                              join_group(port, name, r, size, 60'000, AfterDeath::RankIsLost, {}, place);
@@ -111,10 +112,10 @@ std::vector<double> kill_some(std::uint16_t port, const std::string& name, const
 }  // namespace
 
 void kill_ranks(std::vector<World> worlds) {
-  const int ranks = number_from("DDPRUN_HOST_KILL_RANKS", 0);
+  const int ranks = testing::number_from("DDPRUN_HOST_KILL_RANKS", 0);
   if (ranks > 0) std::erase_if(worlds, [&](const auto& world) { return static_cast<int>(world.size()) != ranks; });
   REQUIRE(!worlds.empty());
-  const int kills = number_from("DDPRUN_HOST_KILLS", 30);
+  const int kills = testing::number_from("DDPRUN_HOST_KILLS", 30);
   std::mt19937 random{std::random_device()()};
   const StoreProcess server;
   const std::size_t descriptors = open_descriptors();

@@ -9,7 +9,6 @@
 #include <chrono>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <numeric>
 #include <utility>
 
@@ -27,21 +26,12 @@
 using namespace ddp::collectives;
 using Catch::Matchers::Contains;
 
-namespace {
-
-void make_file(const std::filesystem::path& file, const std::string& text) {
-  std::filesystem::create_directories(file.parent_path());
-  std::ofstream(file) << text;
-}
-
-}  // namespace
-
 TEST_CASE("CPU quota: version 1 is understood, and no quota is no answer", "[collectives][unit]") {
   const ddp::testing::TemporaryFolder folder;
   const std::filesystem::path at = folder.path();
-  make_file(at / "self", "4:cpu,cpuacct:/x\n7:memory:/x\n0::/\n");
-  make_file(at / "sys/cpu/x/cpu.cfs_quota_us", "150000\n");
-  make_file(at / "sys/cpu/x/cpu.cfs_period_us", "100000\n");
+  folder.write("self", "4:cpu,cpuacct:/x\n7:memory:/x\n0::/\n");
+  folder.write("sys/cpu/x/cpu.cfs_quota_us", "150000\n");
+  folder.write("sys/cpu/x/cpu.cfs_period_us", "100000\n");
   CHECK(cpu_quota(at / "self", at / "sys") == 1.5);
   CHECK_FALSE(cpu_quota(at / "none", at / "sys"));
 }

@@ -9,25 +9,23 @@
 #include <algorithm>
 #include <atomic>
 #include <catch2/catch.hpp>
-#include <cstdlib>
 #include <mutex>
 #include <random>
 #include <thread>
 
 #include "collectives/host/backend.hpp"
 #include "tests/collectives/host/program.hpp"
+#include "tests/support/environment.hpp"
 
 using namespace ddp::collectives;
 using namespace ddp::collectives::test;
 
 namespace {
 
-std::uint64_t number(const char* variable, std::uint64_t otherwise) {
-  const char* text = std::getenv(variable);
-  return text != nullptr ? std::strtoull(text, nullptr, 10) : otherwise;
-}
-std::uint64_t programs() { return number("DDPRUN_COLLECTIVE_PROGRAMS", 150); }
-std::uint64_t first_seed() { return number("DDPRUN_COLLECTIVE_SEED", std::random_device()()); }
+using ddp::testing::number_from;
+
+std::uint64_t programs() { return number_from<std::uint64_t>("DDPRUN_COLLECTIVE_PROGRAMS", 150); }
+std::uint64_t first_seed() { return number_from<std::uint64_t>("DDPRUN_COLLECTIVE_SEED", std::random_device()()); }
 
 std::vector<std::shared_ptr<const Segment>> make_segments(const std::vector<GroupPlan>& plans) {
   std::vector<std::shared_ptr<const Segment>> segments;

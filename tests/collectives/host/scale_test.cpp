@@ -17,6 +17,7 @@
 #include "collectives/host/backend.hpp"
 #include "tests/collectives/host/job.hpp"
 #include "tests/collectives/host/program.hpp"
+#include "tests/support/environment.hpp"
 
 using namespace ddp::collectives;
 using namespace ddp::collectives::test;
@@ -111,7 +112,7 @@ Facts use_every_pair(std::uint16_t port, int rank, int size) {
 }  // namespace
 
 TEST_CASE("host group: with many ranks, every collective computes what the model does", "[collectives][integration]") {
-  const int size = number_from("DDPRUN_HOST_RANKS", 64);
+  const int size = ddp::testing::number_from("DDPRUN_HOST_RANKS", 64);
   const StoreProcess server;
   const double begun = now_us();
   const auto all = run_ranks(size, [&](int rank) { return use_every_collective(server.port(), rank, size); });
@@ -121,7 +122,7 @@ TEST_CASE("host group: with many ranks, every collective computes what the model
 
 TEST_CASE("host group: a group of every pair of ranks works, and all need little memory",
           "[collectives][integration]") {
-  const int size = number_from("DDPRUN_HOST_PAIRS", 12);
+  const int size = ddp::testing::number_from("DDPRUN_HOST_PAIRS", 12);
   const StoreProcess server;
   const double begun = now_us();
   const auto all = run_ranks(size, [&](int rank) { return use_every_pair(server.port(), rank, size); });

@@ -17,6 +17,7 @@
 #include "collectives/host/failure.hpp"
 #include "tests/collectives/host/job.hpp"
 #include "tests/collectives/host/successions.hpp"
+#include "tests/support/environment.hpp"
 #include "tests/support/process.hpp"
 
 using namespace ddp::collectives;
@@ -107,8 +108,7 @@ std::string why_refused(const Succession& world, const Position& position) {
 
 TEST_CASE("successors: whenever ranks are killed, others take their places, and all results are as without kills",
           "[collectives][integration]") {
-  const char* text = std::getenv("DDPRUN_HOST_SUCCESSIONS");
-  const int kills = text != nullptr ? std::atoi(text) : 40;
+  const int kills = ddp::testing::number_from("DDPRUN_HOST_SUCCESSIONS", 40);
   for (const std::uint32_t ranks : {2U, 4U}) kill_and_succeed(ranks, kills);
 }
 

@@ -5,23 +5,21 @@
 
 #include <algorithm>
 #include <catch2/catch.hpp>
-#include <cstdlib>
 #include <random>
 #include <thread>
 
 #include "collectives/backend_error.hpp"
 #include "collectives/host/backend.hpp"
 #include "tests/collectives/host/program.hpp"
+#include "tests/support/environment.hpp"
 
 namespace ddp::collectives::test {
 namespace {
 
-std::uint64_t setting(const char* variable, std::uint64_t otherwise) {
-  const char* text = std::getenv(variable);
-  return text != nullptr ? std::strtoull(text, nullptr, 10) : otherwise;
-}
-std::uint64_t first_seed() { return setting("DDPRUN_COLLECTIVE_SEED", std::random_device()()); }
-std::uint64_t programs() { return setting("DDPRUN_COLLECTIVE_PROGRAMS", 150) / 3 + 1; }
+using testing::number_from;
+
+std::uint64_t first_seed() { return number_from<std::uint64_t>("DDPRUN_COLLECTIVE_SEED", std::random_device()()); }
+std::uint64_t programs() { return number_from<std::uint64_t>("DDPRUN_COLLECTIVE_PROGRAMS", 150) / 3 + 1; }
 
 // Runs programs first..first+count-1 as the rank of this number. Returns "" or what was wrong.
 std::string run_rank(std::uint16_t port, const std::vector<GroupPlan>& plans, const World& world, std::uint32_t number,

@@ -11,6 +11,7 @@
 #include "tests/integration/etcd/cluster.hpp"
 #include "tests/integration/nodes/nodes.hpp"
 #include "tests/integration/nodes/steady_job.hpp"
+#include "tests/support/environment.hpp"
 
 using namespace ddp::testing;
 
@@ -21,8 +22,8 @@ using Clock = std::chrono::steady_clock;
 constexpr int kNodes = SteadyJob::kNodes, kEtcdHost = kNodes;
 
 Words workers(const std::string& folder) {
-  const char* const python = std::getenv("DDPRUN_FAILOVERS_PYTHON");
-  return python ? Words{python, STEADY_WORKER_SCRIPT, folder} : Words{STEADY_WORKER, folder};
+  const std::string python = variable("DDPRUN_FAILOVERS_PYTHON");
+  return python.empty() ? Words{STEADY_WORKER, folder} : Words{python, STEADY_WORKER_SCRIPT, folder};
 }
 
 class Job : public SteadyJob {
@@ -155,7 +156,7 @@ bool hit(Hit what, Job& job, const Hosts& hosts, const EtcdCluster& etcd) {
 
 TEST_CASE("etcd job: whatever coordinates is hit again and again, and the job counts on as if nothing had happened",
           "[etcd][integration]") {
-  const int hits = number("DDPRUN_FAILOVERS", 2), first = number("DDPRUN_FAILOVERS_FIRST", 0);
+  const int hits = number_from("DDPRUN_FAILOVERS", 2), first = number_from("DDPRUN_FAILOVERS_FIRST", 0);
   const Hosts hosts(kNodes + 1);
   const EtcdCluster etcd(hosts, kEtcdHost, {"--members", "3", "--quota", "24000000"});
   Job job(hosts, etcd);

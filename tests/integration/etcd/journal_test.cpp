@@ -6,13 +6,13 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <chrono>
-#include <cstdlib>
 #include <deque>
 #include <sstream>
 #include <string>
 #include <vector>
 
 #include "tests/integration/etcd/cluster.hpp"
+#include "tests/support/environment.hpp"
 
 using namespace ddp::rendezvous;
 using namespace ddp::testing;
@@ -215,8 +215,7 @@ long writes_of(const EtcdCluster& etcd) {
 
 // Prints figures: DDPRUN_NODES=1000 etcd_integration_tests "etcd journal: what the nodes*"
 TEST_CASE("etcd journal: what the nodes of a large job cost etcd", "[.][figures]") {
-  const char* const text = std::getenv("DDPRUN_NODES");
-  const int nodes = text ? std::stoi(text) : 1000;
+  const int nodes = number_from("DDPRUN_NODES", 1000);
   constexpr std::chrono::seconds kMinute{60};
   rlimit files = {};
   getrlimit(RLIMIT_NOFILE, &files);

@@ -15,6 +15,7 @@
 
 #include "tests/integration/nodes/nodes.hpp"
 #include "tests/integration/nodes/steady_job.hpp"
+#include "tests/support/environment.hpp"
 
 using namespace ddp::testing;
 using namespace std::chrono_literals;
@@ -120,8 +121,8 @@ class Job : public SteadyJob {
 
 TEST_CASE("soak: a job that is hit at random counts on exactly, restarts when it must, and holds no more than before",
           "[launcher][integration]") {
-  const auto lasts = std::chrono::seconds(number("DDPRUN_SOAK_SECONDS", 0));
-  const int seed = number("DDPRUN_SOAK_SEED", static_cast<int>(std::random_device{}() % 1000000));
+  const auto lasts = std::chrono::seconds(number_from("DDPRUN_SOAK_SECONDS", 0));
+  const int seed = number_from("DDPRUN_SOAK_SEED", static_cast<int>(std::random_device{}() % 1000000));
   CAPTURE(seed);
   printf("DDPRUN_SOAK_SEED=%d\n", seed);
   std::mt19937 random(static_cast<unsigned>(seed));

@@ -148,10 +148,4 @@ inline Held held(const Hosts& hosts, const std::vector<int>& on) {
   return sum;
 }
 
-// Returns the number that a variable gives, by which a test is made longer.
-inline int number(const char* name, int otherwise) {
-  const char* const text = std::getenv(name);
-  return text ? std::stoi(text) : otherwise;
-}
-
 }  // namespace ddp::testing

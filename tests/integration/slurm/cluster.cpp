@@ -8,21 +8,17 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
 #include <set>
 #include <sstream>
 #include <stdexcept>
 
+#include "tests/support/environment.hpp"
+
 namespace ddp::testing {
 namespace {
 
 constexpr auto kBetweenLooks = 50;  // milliseconds
-
-std::string variable(const char* name, const char* otherwise) {
-  const char* value = getenv(name);
-  return value && *value ? value : otherwise;
-}
 
 Result run_or_throw(const Words& command) {
   const Result result = run(command);
@@ -172,7 +168,7 @@ std::string name_of(pid_t pid) {
 }
 
 void only_in_full_run() {
-  if (variable("DDPRUN_TEST_FULL_SLURM", "").empty()) skip("scripts/clusters/slurm_cases runs it");
+  if (variable("DDPRUN_TEST_FULL_SLURM").empty()) skip("scripts/clusters/slurm_cases runs it");
 }
 
 }  // namespace ddp::testing

@@ -15,10 +15,7 @@ namespace fs = std::filesystem;
 
 // A copy of the kernel's files about GPUs.
 struct Machine {
-  void put(const std::string& name, const std::string& text = "") const {
-    fs::create_directories(fs::path(root / name).parent_path());
-    ddp::testing::write_file(root / name, text);
-  }
+  void put(const std::string& name, const std::string& text = "") const { ddp::testing::write_file(root / name, text); }
   // A device of the DRM, with the device file that makes it usable here.
   std::string drm(int minor, const std::string& vendor, const std::string& pci_address, bool is_usable = true) const {
     const std::string device = "sys/devices/pci0000:00/" + pci_address, node = "renderD" + std::to_string(minor);

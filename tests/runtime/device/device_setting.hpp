@@ -10,13 +10,11 @@
 
 #include "ddp/ddp.hpp"
 #include "tests/runtime/device/test_gpu.hpp"
+#include "tests/support/environment.hpp"
 
 namespace ddp::test {
 
-inline std::string variable(const char* name) {
-  const char* text = std::getenv(name);
-  return text != nullptr ? text : "";
-}
+using testing::variable;
 
 inline ddp::InitOptions options(const std::string& backend) {
   ddp::InitOptions result;

@@ -3,26 +3,17 @@
 // number of calls per job (default 150). DDPRUN_RANDOM_SEED is the seed of the first size; each size adds one (default:
 // drawn and printed).
 #include <catch2/catch.hpp>
-#include <cstdlib>
 #include <random>
 #include <string>
 
+#include "tests/support/environment.hpp"
 #include "tests/support/process.hpp"
 
 using namespace ddp::testing;
 
-namespace {
-
-std::string variable(const char* name, const std::string& otherwise) {
-  const char* value = std::getenv(name);
-  return value != nullptr && *value != '\0' ? value : otherwise;
-}
-
-}  // namespace
-
 TEST_CASE("collectives: random calls of every kind, type and size give what they should on every rank",
           "[runtime][integration]") {
-  const unsigned long first = std::stoul(variable("DDPRUN_RANDOM_SEED", std::to_string(std::random_device()())));
+  const auto first = number_from<unsigned long>("DDPRUN_RANDOM_SEED", std::random_device()());
   const std::string calls = variable("DDPRUN_RANDOM_CALLS", "150");
   Process::Options patient;
   patient.deadline = std::chrono::seconds(600);

@@ -18,15 +18,12 @@
 
 #include "ddp/ddp.hpp"
 #include "tests/runtime/job/scenario.hpp"
+#include "tests/support/environment.hpp"
 
 namespace {
 
 using ddp::test::say;
-
-std::string variable(const char* name) {
-  const char* text = std::getenv(name);
-  return text != nullptr ? text : "(not set)";
-}
+using ddp::testing::variable;
 
 [[noreturn]] void wait_for_the_end() {
   for (;;) pause();

@@ -29,6 +29,7 @@
 #include "collectives/host/successors/logged_collectives.hpp"
 #include "rendezvous/machine/memory_left.hpp"
 #include "tests/collectives/host/memory_model/explorer.hpp"
+#include "tests/support/environment.hpp"
 
 using namespace ddp::collectives;
 using namespace ddp::collectives::test;
@@ -44,8 +45,7 @@ constexpr std::int64_t kTimeoutMs = 3'600'000;
 constexpr std::uint32_t kWhat = 7;  // what the ranks call; any number
 
 Bounds with_more(Bounds bounds) {
-  const char* text = std::getenv("DDPRUN_MEMORY_MODEL_MORE");
-  const int more = text != nullptr ? std::atoi(text) : 0;
+  const int more = ddp::testing::number_from("DDPRUN_MEMORY_MODEL_MORE", 0);
   return {.switches = bounds.switches + more, .old_values = bounds.old_values + more};
 }
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Jobs of ranks that share a batch. Each rank's own checks are in batch_norm_worker.cpp.
 #include <catch2/catch.hpp>
-#include <cstdlib>
 #include <random>
 #include <string>
 #include <vector>
 
+#include "tests/support/environment.hpp"
 #include "tests/support/process.hpp"
 
 using namespace ddp::testing;
@@ -29,8 +29,7 @@ TEST_CASE("sync batch norm: ranks get torch's results for the whole batch, howev
 }
 
 TEST_CASE("sync batch norm: ranks get the results of one process with the whole batch", "[runtime][integration]") {
-  const char* given = std::getenv("DDPRUN_RANDOM_SEED");
-  const std::string seed = given != nullptr ? given : std::to_string(std::random_device()());
+  const std::string seed = variable("DDPRUN_RANDOM_SEED", std::to_string(std::random_device()()));
   INFO("DDPRUN_RANDOM_SEED=" << seed);
   CHECK(normalise(GENERATE("1", "2", "3", "8"), "whole", seed).empty());
 }

@@ -4,7 +4,6 @@
 // 1000 s + i, so that every reader knows what to expect.
 #include <algorithm>
 #include <cstdint>
-#include <cstdlib>
 #include <functional>
 #include <map>
 #include <string>
@@ -12,6 +11,7 @@
 
 #include "ddp/ddp.hpp"
 #include "tests/runtime/job/scenario.hpp"
+#include "tests/support/environment.hpp"
 
 namespace {
 
@@ -19,10 +19,7 @@ using ddp::test::expect;
 using ddp::test::report_failure;
 using ddp::test::say;
 
-std::int64_t number(const char* variable) {
-  const char* text = std::getenv(variable);
-  return text != nullptr ? std::atoll(text) : 0;
-}
+std::int64_t number(const char* variable) { return ddp::testing::number_from<std::int64_t>(variable, 0); }
 
 constexpr std::int64_t kRows = 12;
 constexpr std::int64_t kColumns = 7;
@@ -164,7 +161,7 @@ void shares(ddp::CheckpointFolder& folder) {
 int main(int argc, char** argv) {
   if (argc != 2) return 2;
   const std::string what = argv[1];
-  const std::string path = std::getenv("FOLDER");
+  const std::string path = ddp::testing::variable("FOLDER");
   const ddp::CheckpointOptions options = {number("KEEP_LAST"), number("KEEP_EVERY"),
                                           ddp::Milliseconds(number("TIMEOUT_MS"))};
   try {
@@ -174,7 +171,7 @@ int main(int argc, char** argv) {
       return ddp::test::all_right ? 0 : 1;
     }
     ddp::InitOptions join;
-    if (const char* backend = std::getenv("BACKEND")) join.backend = backend;
+    join.backend = ddp::testing::variable("BACKEND", join.backend);
     const ddp::Session session = ddp::init_process_group(join);
     ddp::CheckpointFolder folder(session.world(), path, options);
     const std::map<std::string, std::function<void()>> programs = {
