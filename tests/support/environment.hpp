@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a test or a worker is told by variables of its environment: the size of a run, a seed, how a fake is to behave.
+// Variables of the environment that tests and their workers read: the size of a run, a seed, how a fake is to behave.
 #pragma once
 
 #include <charconv>

@@ -32,7 +32,7 @@ TEST_CASE("C interface: the last error is each thread's own", "[runtime][unit]")
 }
 
 TEST_CASE("C interface: knows its version and its types", "[runtime][unit]") {
-  CHECK(std::string(ddp_version()) == "0.2.1");
+  CHECK(std::string(ddp_version()) == PROJECT_VERSION);
   CHECK(ddp_dtype_size(DDP_FLOAT64) == 8);
   CHECK(ddp_dtype_size(-1) == 0);
   CHECK(ddp_dtype_size(DDP_BFLOAT16) == 2);
