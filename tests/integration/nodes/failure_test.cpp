@@ -20,6 +20,9 @@ using std::chrono::microseconds;
 // A node counts as lost after three seconds of silence.
 constexpr char kLostAfter3s[] = "last_call_timeout=1,keep_alive_interval=1,keep_alive_max_attempt=3";
 
+// Soon enough on any machine: what would go wrong in these tests waits for 30 s or longer.
+constexpr std::chrono::seconds kSoon{20};
+
 microseconds since(Clock::time_point start) { return std::chrono::duration_cast<microseconds>(Clock::now() - start); }
 
 // Returns what follows `before` where it occurs last: after "ready ", the pid of the newest worker.
@@ -135,7 +138,7 @@ TEST_CASE("nodes: a failure after another node's workers have succeeded ends the
       CHECK(count(result.err, "rank 1 on node node1 was killed by SIGKILL") >= 1);
       CHECK(count(result.out, "restart 1") == budget);
     }
-    CHECK(since(start) < std::chrono::seconds(5));
+    CHECK(since(start) < kSoon);
   }
   CHECK(hosts.all_gone());
 }
@@ -153,7 +156,7 @@ TEST_CASE("nodes: workers that ignore the stop are killed after the grace on eve
     CHECK(result.code == 7);
     CHECK(count(result.err, "--shutdown-timeout") == (host == 1 ? 1 : 0));
   }
-  CHECK(since(start) < std::chrono::seconds(5));
+  CHECK(since(start) < kSoon);
   CHECK(hosts.all_gone());
 }
 
@@ -227,7 +230,7 @@ TEST_CASE("nodes: a lost node that may not be replaced, or is not in time, ends 
   const Hosts hosts(3);
   for (const int budget : {0, 1}) {
     CAPTURE(budget);
-    NodesJob job(hosts, static_job(3) + Words{"--max-restarts=" + std::to_string(budget), "--rdzv-conf=join_timeout=1"},
+    NodesJob job(hosts, static_job(3) + Words{"--max-restarts=" + std::to_string(budget), "--rdzv-conf=join_timeout=4"},
                  kMeetUntilTold);
     for (int host = 0; host < 3; ++host) job.start_ranked(host);
     for (int host = 0; host < 3; ++host) job.on(host).wait_for("met 3");
@@ -239,7 +242,7 @@ TEST_CASE("nodes: a lost node that may not be replaced, or is not in time, ends 
       CHECK(result.code == 75);
       const std::string own = from(result.err, " stopped: node node2 (10.7.0.3) was lost: its link broke");
       CHECK(!own.empty());
-      CHECK(count(own, "; nobody took its place within 1 s (--rdzv-conf join_timeout)") == budget);
+      CHECK(count(own, "; nobody took its place within 4 s (--rdzv-conf join_timeout)") == budget);
       if (host == 0) reason = own;
       CHECK(own == reason);
     }
@@ -270,7 +273,7 @@ TEST_CASE("nodes: when the coordinator's node dies the others kill their workers
     }
     measured(by_power ? "the coordinator's power to the exit of all" : "the coordinator's death to the exit of all",
              since(start));
-    CHECK(since(start) < std::chrono::seconds(6));
+    CHECK(since(start) < kSoon);
     CHECK(hosts.all_gone());
     hosts.plug(0);
   }
@@ -499,6 +502,6 @@ TEST_CASE("nodes: a node that dies after its workers have succeeded neither fail
   const auto start = Clock::now();
   succeed(job, {0, 1});
   measured("success of the rest to the end, a node dead after its own (lost after 3000 ms)", since(start));
-  CHECK(since(start) < std::chrono::seconds(6));
+  CHECK(since(start) < kSoon);
   CHECK(hosts.all_gone());
 }
