@@ -1,19 +1,6 @@
 # The control half: agent links and the coordinator, which decides who is in the job and what happens next. Only the
 # launcher links it, never libddp.
 add_library(ddprun_control STATIC
-  coordinator/coordinator.cpp
-  coordinator/coordinator_core.cpp
-  coordinator/job_record.cpp
-  coordinator/looks.cpp
-  coordinator/record_gate.cpp
-  coordinator/recovery.cpp
-  coordinator/roster.cpp
-  coordinator/seat_order.cpp
-  coordinator/store_channel.cpp
-  coordinator/stores.cpp
-  journal/file_journal.cpp
-  journal/journal_format.cpp
-  journal/memory_journal.cpp
   etcd/base64.cpp
   etcd/client.cpp
   etcd/connection.cpp
@@ -25,6 +12,21 @@ add_library(ddprun_control STATIC
   etcd/revoke.cpp
   etcd/tls/tls_library.cpp
   etcd/tls/tls_session.cpp
+  coordinator/coordinator.cpp
+  coordinator/coordinator_core.cpp
+  coordinator/job_record.cpp
+  coordinator/looks.cpp
+  coordinator/record_gate.cpp
+  coordinator/recovery.cpp
+  coordinator/roster.cpp
+  coordinator/seat_order.cpp
+  coordinator/store_channel.cpp
+  coordinator/stores.cpp
+  net/boot_timer.cpp
+  net/message_channel.cpp
+  journal/file_journal.cpp
+  journal/journal_format.cpp
+  journal/memory_journal.cpp
   link/accept.cpp
   link/acceptor.cpp
   link/client.cpp
@@ -35,12 +37,10 @@ add_library(ddprun_control STATIC
   membership/cipher.cpp
   membership/handshake.cpp
   membership/munge.cpp
-  membership/secret.cpp
-  net/boot_timer.cpp
-  net/message_channel.cpp)
+  membership/secret.cpp)
 add_library(ddprun::control ALIAS ddprun_control)
 ddprun_tests_replace(coordinator/coordinator_core.cpp coordinator/record_gate.cpp coordinator/recovery.cpp
   coordinator/roster.cpp coordinator/seat_order.cpp link/messages.cpp)  # scripts/stress/mutants
-ddprun_target(ddprun_control)
+ddprun_target(ddprun_control AS_ONE 11)
 target_link_libraries(ddprun_control
   PUBLIC ddprun::store PRIVATE nlohmann_json::nlohmann_json utf8cpp xxhash::header sodium::static ${CMAKE_DL_LIBS})

@@ -32,6 +32,8 @@ using rendezvous::Descriptor;
 
 namespace {
 
+using Clock = std::chrono::steady_clock;
+
 // Returns the path of a process's cgroup v2. /proc/<pid>/cgroup has it as
 // "0::/user.slice/session-2.scope"; lines of v1 begin with other numbers.
 std::optional<std::string> cgroup_of(const std::string& process) {
@@ -277,7 +279,6 @@ void JobCgroup::kill() const {
 bool JobCgroup::remove_if_empty() const { return path_.empty() || rmdir(path_.c_str()) == 0 || errno == ENOENT; }
 
 void JobCgroup::remove(std::chrono::milliseconds deadline) const {
-  using Clock = std::chrono::steady_clock;
   if (remove_if_empty()) return;
   const Descriptor events(open((path_ + "/cgroup.events").c_str(), O_RDONLY | O_CLOEXEC));
   if (!events) return;  // another of ddprun's processes has removed it

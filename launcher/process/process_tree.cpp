@@ -28,6 +28,7 @@ namespace ddp::launcher {
 namespace {
 
 using rendezvous::Descriptor;
+using Clock = std::chrono::steady_clock;
 
 constexpr unsigned long kPfExiting = 0x4;                 // include/linux/sched.h; field `flags` of /proc/<pid>/stat
 constexpr int kStartTimeField = 22, kExitCodeField = 52;  // proc(5)
@@ -271,7 +272,6 @@ void signal_descendants(int number, const std::vector<pid_t>& but_not) {
 }
 
 bool kill_below(pid_t child, std::chrono::milliseconds deadline) {
-  using Clock = std::chrono::steady_clock;
   const auto end = Clock::now() + deadline;
   const auto lives = [](pid_t pid) { return !is_exiting(pid); };
   while (true) {
@@ -284,7 +284,6 @@ bool kill_below(pid_t child, std::chrono::milliseconds deadline) {
 }
 
 std::vector<pid_t> kill_descendants_and_wait(std::chrono::milliseconds deadline, std::vector<pid_t> but_not) {
-  using Clock = std::chrono::steady_clock;
   const auto end = Clock::now() + deadline;
   sigset_t child_died, before;
   sigemptyset(&child_died);

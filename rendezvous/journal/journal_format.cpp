@@ -15,7 +15,7 @@ namespace {
 constexpr std::size_t kHeadBytes = 32, kCheckedHeadBytes = 24;
 constexpr std::size_t kMaxEpochBytes = 64;
 
-enum Kind : std::uint64_t { kEpoch = 1, kContent = 2 };
+enum RecordKind : std::uint64_t { kEpoch = 1, kContent = 2 };
 
 void put(std::string& to, std::uint64_t number, std::size_t bytes) {
   for (std::size_t i = 0; i < bytes; ++i) to.push_back(static_cast<char>(number >> (8 * i) & 0xff));
@@ -29,7 +29,7 @@ std::uint64_t get(std::string_view from, std::size_t at, std::size_t bytes) {
 
 std::uint64_t checksum_of(std::string_view bytes) { return XXH3_64bits(bytes.data(), bytes.size()); }
 
-std::string record_of(Kind kind, std::string_view body, std::chrono::nanoseconds now) {
+std::string record_of(RecordKind kind, std::string_view body, std::chrono::nanoseconds now) {
   std::string record;
   record.reserve(kHeadBytes + body.size());
   put(record, body.size(), 4);

@@ -22,7 +22,7 @@ using std::chrono::milliseconds;
 
 constexpr char kAll[] = "all";
 constexpr std::string_view kDisagree = "disagree: ";
-constexpr std::string_view kGaveUp = "gave up: ";
+constexpr std::string_view kGaveUpBecause = "gave up: ";
 constexpr milliseconds kAskAfterFailure{500};
 
 int report(ddp_backend_error* error, const std::string& what) {
@@ -93,9 +93,9 @@ void GroupForming::agree() {
 
 // Throws why the group cannot be formed.
 void GroupForming::throw_verdict(const std::string& verdict) const {
-  const bool too_late = verdict.starts_with(kGaveUp);
+  const bool too_late = verdict.starts_with(kGaveUpBecause);
   throw Error(too_late ? ErrorCode::Timeout : ErrorCode::Mismatch,
-              attempt() + verdict.substr(too_late ? kGaveUp.size() : kDisagree.size()));
+              attempt() + verdict.substr(too_late ? kGaveUpBecause.size() : kDisagree.size()));
 }
 
 std::string GroupForming::wait_for_go() {
@@ -108,7 +108,7 @@ std::string GroupForming::wait_for_go() {
 }
 
 // Returns that the time is over, or what another member has said before.
-std::string GroupForming::give_up() { return settle(std::string(kGaveUp) + not_done()); }
+std::string GroupForming::give_up() { return settle(std::string(kGaveUpBecause) + not_done()); }
 
 // Sets the verdict, or returns the one that was set first.
 std::string GroupForming::settle(const std::string& verdict) { return store_.compare_set(key("go"), "", verdict); }

@@ -25,7 +25,7 @@ using Clock = std::chrono::steady_clock;
 // Time for ddprun to end a round that this process has left, beyond the silence after which a node counts as lost. The
 // failure of a worker reaches ddprun within milliseconds.
 constexpr std::chrono::seconds kEndedWithin{10};
-constexpr std::chrono::microseconds kBetweenLooks{500};
+constexpr std::chrono::microseconds kBetweenLooksAtNode{500};
 constexpr std::chrono::milliseconds kBetweenLooksForEnd{5};  // a thread looks that waits beside the training
 
 [[noreturn]] void fail(ErrorCode code, const std::string& what) { throw Error(code, "staying in the job: " + what); }
@@ -94,7 +94,7 @@ NextRound Survival::await_next_round(const std::string& why) {
       fail(ErrorCode::Timeout, "ddprun has not ended the round within " + rendezvous::to_string(ended_within_) +
                                    ", so no worker has failed: " + why);
     }
-    std::this_thread::sleep_for(kBetweenLooks);
+    std::this_thread::sleep_for(kBetweenLooksAtNode);
   }
 }
 

@@ -35,7 +35,7 @@ using std::chrono::milliseconds;
 constexpr char kWelcome[] = "welcome";
 constexpr std::size_t kMostAbsent = 4;  // ranks asked for in the store at each look
 // Interval between looks into the store while others are awaited: a call that libddp interrupts ends the meeting.
-constexpr milliseconds kBetweenLooks{100};
+constexpr milliseconds kBetweenLooksInStore{100};
 constexpr std::size_t kMostStrangers = 64;  // connections, besides one for each rank, that have not said hello yet
 
 std::string system_error(int error) { return std::strerror(error); }
@@ -127,7 +127,7 @@ class Reception {
     while (arrived_ + apart_.size() + 1 < ranks_.size()) {
       std::vector<pollfd> events = {{listener_.get(), POLLIN, 0}};
       for (const Descriptor& stranger : strangers_) events.push_back({stranger.get(), POLLIN, 0});
-      const int ready = poll(events.data(), events.size(), static_cast<int>(kBetweenLooks.count()));
+      const int ready = poll(events.data(), events.size(), static_cast<int>(kBetweenLooksInStore.count()));
       if (ready <= 0) {
         look_for_absent(notes);
         continue;
@@ -256,7 +256,7 @@ DescriptorMessage next_message(int socket, const Notes& notes) {
     if (errno != EAGAIN && errno != EINTR)
       throw Failure(DDP_BACKEND_PEER_LOST, "the socket of the first rank of this node: " + system_error(errno));
     pollfd event = {socket, POLLIN, 0};
-    if (poll(&event, 1, static_cast<int>(kBetweenLooks.count())) == 0) {
+    if (poll(&event, 1, static_cast<int>(kBetweenLooksInStore.count())) == 0) {
       std::string none;  // a call that libddp interrupts ends the meeting
       notes.look("interrupted", none);
       notes.check_time();
