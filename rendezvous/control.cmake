@@ -1,5 +1,6 @@
 # The control half: agent links and the coordinator, which decides who is in the job and what happens next. Only the
 # launcher links it, never libddp.
+# The order is that in which folders are compiled as one (AS_ONE): etcd, whose HTTP takes long, by itself.
 add_library(ddprun_control STATIC
   etcd/base64.cpp
   etcd/client.cpp
