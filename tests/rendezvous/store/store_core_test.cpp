@@ -522,7 +522,7 @@ TEST_CASE("store: what it keeps takes as much memory as is counted, and its limi
   CHECK(taken > 10);
   CHECK(core.size().bytes <= kLimit);
   CHECK(kept <= kLimit + kLimit / 8);
-  CHECK(kept >= core.size().bytes / 2);  // and little is counted that is not there
+  CHECK(kept >= core.size().bytes / 5 * 2);  // and little is counted that is not there; libc++ has more within a string
   CHECK(peak_allocation() - before <=
         kLimit + kLimit / 8 + kEntriesTable + 200'000);  // a WAIT of 50 keys of 4000 bytes
 }
