@@ -63,12 +63,13 @@ std::vector<double> kill_some(std::uint16_t port, const std::string& name, const
   const std::size_t victim = random() % node_of.size();
   const bool kills_two = size >= 3 && random() % 4 == 0;
   const std::size_t second = kills_two ? (victim + 1 + random() % (node_of.size() - 1)) % node_of.size() : victim;
+  const int mib = testing::number_from("DDPRUN_HOST_KILL_MIB", 0);
   std::vector<std::pair<pid_t, int>> ranks;
   for (int r = 0; r < size; ++r) {
     int ends[2];
     REQUIRE(pipe2(ends, O_CLOEXEC) == 0);
     ranks.emplace_back(fork_rank([&, r] {
-                         const std::vector<char> memory = memory_of(testing::number_from("DDPRUN_HOST_KILL_MIB", 0));
+                         const std::vector<char> memory = memory_of(mib);
                          const OwnPlace place = world.place_of(static_cast<std::size_t>(r));
                          ddp_backend_group* group =
                              join_group(port, name, r, size, 60'000, AfterDeath::RankIsLost, {}, place);

@@ -13,6 +13,7 @@
 #include "collectives/host/backend.hpp"
 #include "collectives/reduce_kernels.hpp"
 #include "tests/collectives/host/job.hpp"
+#include "tests/support/environment.hpp"
 
 namespace ddp::collectives::test {
 namespace {
@@ -368,6 +369,11 @@ std::vector<GroupPlan> draw_groups(std::uint64_t seed, std::uint32_t ranks) {
   }
   return plans;
 }
+
+std::uint64_t first_seed() {
+  return testing::number_from<std::uint64_t>("DDPRUN_COLLECTIVE_SEED", std::random_device()());
+}
+std::uint64_t programs_each() { return testing::number_from<std::uint64_t>("DDPRUN_COLLECTIVE_PROGRAMS", 150) / 3 + 1; }
 
 std::string run_program(const std::vector<GroupPlan>& plans, const Rank& rank, std::uint64_t seed) {
   Draw draw(seed);

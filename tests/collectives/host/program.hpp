@@ -33,6 +33,11 @@ struct Rank {
   std::vector<ddp_backend_group*> groups;
 };
 
+// What the environment says: the seed of the first program ($DDPRUN_COLLECTIVE_SEED; default: drawn), and how many
+// programs follow from it in each world ($DDPRUN_COLLECTIVE_PROGRAMS is for three worlds; default 150).
+std::uint64_t first_seed();
+std::uint64_t programs_each();
+
 // Runs the program of this seed. Returns "" or what was wrong.
 std::string run_program(const std::vector<GroupPlan>& plans, const Rank& rank, std::uint64_t seed);
 // Runs a call of each kind with this count, in one of the groups. Returns as run_program() does.

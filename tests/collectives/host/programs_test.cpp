@@ -10,22 +10,15 @@
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <mutex>
-#include <random>
 #include <thread>
 
 #include "collectives/host/backend.hpp"
 #include "tests/collectives/host/program.hpp"
-#include "tests/support/environment.hpp"
 
 using namespace ddp::collectives;
 using namespace ddp::collectives::test;
 
 namespace {
-
-using ddp::testing::number_from;
-
-std::uint64_t programs() { return number_from<std::uint64_t>("DDPRUN_COLLECTIVE_PROGRAMS", 150); }
-std::uint64_t first_seed() { return number_from<std::uint64_t>("DDPRUN_COLLECTIVE_SEED", std::random_device()()); }
 
 std::vector<std::shared_ptr<const Segment>> make_segments(const std::vector<GroupPlan>& plans) {
   std::vector<std::shared_ptr<const Segment>> segments;
@@ -64,7 +57,7 @@ std::string run_rank(const std::vector<GroupPlan>& plans, const std::vector<std:
 }  // namespace
 
 TEST_CASE("host backend: random programs in threads compute what the model does", "[collectives][unit]") {
-  const std::uint64_t first = first_seed();
+  const std::uint64_t first = first_seed(), count = programs_each();
   for (const std::uint32_t ranks : {2U, 3U, 5U}) {
     std::vector<GroupPlan> plans = draw_groups(first + ranks, ranks);
     plans[1].log_bytes = 256 << 10;
@@ -72,7 +65,7 @@ TEST_CASE("host backend: random programs in threads compute what the model does"
     std::vector<std::string> wrong(ranks);
     std::vector<std::thread> threads;
     for (std::uint32_t r = 0; r < ranks; ++r) {
-      threads.emplace_back([&, r] { wrong[r] = run_rank(plans, segments, r, first, programs() / 3 + 1); });
+      threads.emplace_back([&, r] { wrong[r] = run_rank(plans, segments, r, first, count); });
     }
     for (std::thread& thread : threads) thread.join();
     INFO("DDPRUN_COLLECTIVE_SEED=" << first);
@@ -111,6 +104,7 @@ namespace {
 
 // Runs some programs with each rank in a process of its own.
 void run_in_processes(const std::vector<GroupPlan>& plans, std::uint32_t ranks, std::uint64_t first) {
+  const std::uint64_t count = programs_each();
   const auto segments = make_segments(plans);
   std::vector<pid_t> children;
   for (std::uint32_t r = 0; r < ranks; ++r) {
@@ -122,7 +116,7 @@ void run_in_processes(const std::vector<GroupPlan>& plans, std::uint32_t ranks, 
         own.push_back(
             std::make_shared<Segment>(Segment::attach(ddp::rendezvous::Descriptor(dup(segment->descriptor())))));
       }
-      const std::string wrong = run_rank(plans, own, r, first, programs() / 3 + 1);
+      const std::string wrong = run_rank(plans, own, r, first, count);
       if (!wrong.empty()) fprintf(stderr, "%s\n", wrong.c_str());
       _exit(wrong.empty() ? 0 : 1);
     }

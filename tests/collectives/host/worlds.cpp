@@ -5,21 +5,14 @@
 
 #include <algorithm>
 #include <catch2/catch.hpp>
-#include <random>
 #include <thread>
 
 #include "collectives/backend_error.hpp"
 #include "collectives/host/backend.hpp"
 #include "tests/collectives/host/program.hpp"
-#include "tests/support/environment.hpp"
 
 namespace ddp::collectives::test {
 namespace {
-
-using testing::number_from;
-
-std::uint64_t first_seed() { return number_from<std::uint64_t>("DDPRUN_COLLECTIVE_SEED", std::random_device()()); }
-std::uint64_t programs() { return number_from<std::uint64_t>("DDPRUN_COLLECTIVE_PROGRAMS", 150) / 3 + 1; }
 
 // Runs programs first..first+count-1 as the rank of this number. Returns "" or what was wrong.
 std::string run_rank(std::uint16_t port, const std::vector<GroupPlan>& plans, const World& world, std::uint32_t number,
@@ -70,7 +63,7 @@ std::vector<std::uint16_t> sums_of_all_kinds(std::uint16_t port, const World& wo
 }  // namespace
 
 void run_in_threads(std::span<const World> worlds) {
-  const std::uint64_t first = first_seed(), count = programs();
+  const std::uint64_t first = first_seed(), count = programs_each();
   for (const World& world : worlds) {
     const StoreProcess server;
     const std::vector<GroupPlan> plans = draw_groups(first, world.size());
@@ -95,7 +88,7 @@ void run_in_threads(std::span<const World> worlds) {
 }
 
 void run_in_processes(std::span<const World> worlds, const std::vector<Rings>& all_rings) {
-  const std::uint64_t first = first_seed(), count = programs();
+  const std::uint64_t first = first_seed(), count = programs_each();
   for (const Rings& rings : all_rings) {
     for (const World& world : worlds) {
       const StoreProcess server;

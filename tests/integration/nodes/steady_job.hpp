@@ -5,7 +5,6 @@
 #include <catch2/catch.hpp>
 #include <csignal>
 #include <cstdint>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <functional>

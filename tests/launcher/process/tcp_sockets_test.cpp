@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "rendezvous/base/descriptor.hpp"
+#include "rendezvous/net/listen.hpp"
 #include "rendezvous/store/server.hpp"
 #include "tests/support/hosts.hpp"
 #include "tests/support/ports.hpp"
@@ -25,6 +26,7 @@ using ddp::launcher::tcp_sockets_of;
 using ddp::launcher::TcpSockets;
 using ddp::launcher::why_not_endable;
 using ddp::rendezvous::Descriptor;
+using ddp::rendezvous::port_of;
 
 namespace {
 
@@ -36,13 +38,6 @@ Descriptor connected(int port) {
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address);
   return socket;
-}
-
-int port_of(const Descriptor& socket) {
-  sockaddr_in address = {};
-  socklen_t size = sizeof address;
-  getsockname(socket.get(), reinterpret_cast<sockaddr*>(&address), &size);
-  return ntohs(address.sin_port);
 }
 
 ino_t inode_of(const Descriptor& socket) {
@@ -107,7 +102,8 @@ TEST_CASE("tcp sockets: connections of a child that are chosen end, and its othe
   // Nobody accepts: what is accepted would be a connection of the child, too.
   const Descriptor listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   REQUIRE(listen(listener.get(), 2) == 0);
-  const Descriptor chosen = connected(port_of(listener)), other = connected(port_of(listener));
+  const int port = port_of(listener.get());
+  const Descriptor chosen = connected(port), other = connected(port);
   const Child child = child_that_waits();  // it has the same sockets
   if (!why_not_endable(child.pid).empty()) ddp::testing::skip("not here: " + why_not_endable(child.pid));
   const SocketChoice choice = {are_others ? std::set<ino_t>{inode_of(other)} : std::set<ino_t>{inode_of(chosen)},

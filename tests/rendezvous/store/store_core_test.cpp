@@ -450,6 +450,14 @@ std::size_t fill(StoreCore& core, const std::function<void(std::size_t, StoreCor
   return taken - 1;
 }
 
+std::size_t least_kept(std::size_t counted) {
+#ifdef _LIBCPP_VERSION  // whose strings have room for 22 bytes in themselves
+  return counted / 5 * 2;
+#else
+  return counted / 2;
+#endif
+}
+
 TEST_CASE("store: what it keeps takes as much memory as is counted, and its limit is one of memory",
           "[rendezvous][unit]") {
   const std::size_t key_size = GENERATE(8U, 40U, 4000U);
@@ -522,7 +530,7 @@ TEST_CASE("store: what it keeps takes as much memory as is counted, and its limi
   CHECK(taken > 10);
   CHECK(core.size().bytes <= kLimit);
   CHECK(kept <= kLimit + kLimit / 8);
-  CHECK(kept >= core.size().bytes / 5 * 2);  // and little is counted that is not there; libc++ has more within a string
+  CHECK(kept >= least_kept(core.size().bytes));  // and little is counted that is not there
   CHECK(peak_allocation() - before <=
         kLimit + kLimit / 8 + kEntriesTable + 200'000);  // a WAIT of 50 keys of 4000 bytes
 }

@@ -80,8 +80,7 @@ TEST_CASE("option structs: a larger one is read if the rest is zero", "[runtime]
 TEST_CASE("option structs: a field that this version does not know is refused", "[runtime][unit]") {
   CHECK(refusal(Later{sizeof(Later), 7, "a", 1}) ==
         "some_options: a field behind its first 24 bytes is set, which this libddp, version " PROJECT_VERSION
-        ", does not know: leave "
-        "it 0, or use a libddp as new as the program's ddp.h");
+        ", does not know: leave it 0, or use a libddp as new as the program's ddp.h");
 }
 
 TEST_CASE("option structs: a size that no version has is refused", "[runtime][unit]") {

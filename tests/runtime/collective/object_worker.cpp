@@ -5,7 +5,6 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <functional>
 #include <limits>
 #include <map>
@@ -15,6 +14,7 @@
 #include "ddp/ddp.hpp"
 #include "ddp/json.hpp"
 #include "tests/runtime/job/scenario.hpp"
+#include "tests/support/environment.hpp"
 
 namespace {
 
@@ -156,7 +156,7 @@ int main(int argc, char** argv) {
   if (argc != 2) return 2;
   try {
     ddp::InitOptions options;
-    if (const char* const backend = std::getenv("TEST_BACKEND")) options.backend = backend;
+    options.backend = ddp::testing::variable("TEST_BACKEND", options.backend);
     const ddp::Session session = ddp::init_process_group(options);
     scenarios.at(argv[1])(session.world());
     session.world().barrier();

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
 #include <limits>
 #include <random>
@@ -15,6 +14,7 @@
 
 #include "ddp/ddp.hpp"
 #include "tests/runtime/job/scenario.hpp"
+#include "tests/support/environment.hpp"
 
 namespace {
 
@@ -412,7 +412,7 @@ int main(int argc, char** argv) {
   const std::uint64_t seed = argc > 1 ? std::stoull(argv[1]) : 1;
   const int count = argc > 2 ? std::stoi(argv[2]) : 100;
   ddp::InitOptions options;
-  if (const char* const backend = std::getenv("TEST_BACKEND")) options.backend = backend;
+  options.backend = ddp::testing::variable("TEST_BACKEND", options.backend);
   if (argc > 3) options.backend = argv[3];
   try {
     ddp::Session session = ddp::init_process_group(options);

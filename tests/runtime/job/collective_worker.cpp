@@ -17,6 +17,7 @@
 #include "ddp/ddp.hpp"
 #include "tests/runtime/job/contribution.hpp"
 #include "tests/runtime/job/scenario.hpp"
+#include "tests/support/environment.hpp"
 
 namespace {
 
@@ -291,7 +292,7 @@ int main(int argc, char** argv) {
     if (argc > 2) options.init_timeout = ddp::Milliseconds(std::stoi(argv[2]));
     const char* const init_timeout = std::getenv("TEST_INIT_TIMEOUT");
     if (init_timeout != nullptr) options.init_timeout = ddp::Milliseconds(std::stoi(init_timeout));
-    if (const char* const backend = std::getenv("TEST_BACKEND")) options.backend = backend;
+    options.backend = ddp::testing::variable("TEST_BACKEND", options.backend);
     if (argc > 3) options.backend = argv[3];
     ddp::Session session = ddp::init_process_group(options);
     chosen->second(session);
