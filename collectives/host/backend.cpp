@@ -44,9 +44,12 @@ enum class Kind : std::uint32_t {
 
 // Returns a number that tells most calls from each other.
 std::uint32_t fingerprint(Kind kind, std::uint64_t a = 0, std::uint64_t b = 0, std::uint64_t c = 0) {
-  std::uint64_t mixed = static_cast<std::uint64_t>(kind);
-  for (const std::uint64_t part : {a, b, c}) mixed = (mixed ^ part) * 0x9e3779b97f4a7c15U + (mixed >> 29);
-  return static_cast<std::uint32_t>(mixed >> 32 ^ mixed);
+  std::uint64_t mixed = 0;
+  for (const std::uint64_t part : {static_cast<std::uint64_t>(kind), a, b, c}) {
+    mixed = (mixed ^ part) * 0x9e3779b97f4a7c15U;
+    mixed ^= mixed >> 32;
+  }
+  return static_cast<std::uint32_t>(mixed);
 }
 
 template <typename Body>
@@ -87,6 +90,7 @@ void to_bytes(std::vector<std::size_t>& bytes, const std::size_t* counts, std::u
   for (std::size_t& size : bytes) size *= element_size(dtype);
 }
 
+std::uint64_t type(ddp_backend_dtype dtype) { return static_cast<std::uint64_t>(dtype); }
 const unsigned char* bytes_of(const void* data) { return static_cast<const unsigned char*>(data); }
 unsigned char* bytes_of(void* data) { return static_cast<unsigned char*>(data); }
 
@@ -121,7 +125,7 @@ ddp_backend_status all_reduce(ddp_backend_group* group, void* data, std::size_t 
                               ddp_backend_error* error) {
   const Reduction reduction(dtype, op);
   if (!reduction.exists()) return no_reduction(dtype, op, error);
-  const std::uint32_t what = fingerprint(Kind::AllReduce, count, static_cast<std::uint64_t>(dtype << 8 | op));
+  const std::uint32_t what = fingerprint(Kind::AllReduce, count, type(dtype) << 8 | static_cast<std::uint64_t>(op));
   return perform(group, what, timeout_ms, error, [&](auto& collectives) {
     collectives.reduce(bytes_of(data), count, element_size(dtype), reduction, std::nullopt);
   });
@@ -133,7 +137,7 @@ ddp_backend_status reduce(ddp_backend_group* group, void* data, std::size_t coun
   const Reduction reduction(dtype, op);
   if (!reduction.exists()) return no_reduction(dtype, op, error);
   const auto to = static_cast<std::uint32_t>(root);
-  const std::uint32_t what = fingerprint(Kind::Reduce, count, static_cast<std::uint64_t>(dtype << 8 | op), to);
+  const std::uint32_t what = fingerprint(Kind::Reduce, count, type(dtype) << 8 | static_cast<std::uint64_t>(op), to);
   return perform(group, what, timeout_ms, error, [&](auto& collectives) {
     collectives.reduce(bytes_of(data), count, element_size(dtype), reduction, to);
   });
@@ -143,7 +147,7 @@ ddp_backend_status broadcast(ddp_backend_group* group, void* data, std::size_t c
                              std::int32_t root, std::uint32_t, std::int64_t timeout_ms, ddp_backend_error* error) {
   const std::size_t bytes = count * element_size(dtype);
   const auto from = static_cast<std::uint32_t>(root);
-  return perform(group, fingerprint(Kind::Broadcast, bytes, from), timeout_ms, error,
+  return perform(group, fingerprint(Kind::Broadcast, bytes, from, type(dtype)), timeout_ms, error,
                  [&](auto& collectives) { collectives.broadcast(bytes_of(data), bytes, from); });
 }
 
@@ -151,7 +155,7 @@ ddp_backend_status all_gather(ddp_backend_group* group, const void* input, void*
                               ddp_backend_dtype dtype, std::uint32_t, std::int64_t timeout_ms,
                               ddp_backend_error* error) {
   const std::size_t bytes = count * element_size(dtype);
-  return perform(group, fingerprint(Kind::AllGather, bytes), timeout_ms, error, [&](auto& collectives) {
+  return perform(group, fingerprint(Kind::AllGather, bytes, type(dtype)), timeout_ms, error, [&](auto& collectives) {
     group->output_bytes.assign(group->size(), bytes);
     collectives.all_gather(bytes_of(input), bytes_of(output), group->output_bytes);
   });
@@ -162,7 +166,7 @@ ddp_backend_status all_gatherv(ddp_backend_group* group, const void* input, void
                                ddp_backend_error* error) {
   std::uint64_t all = 0;
   for (std::uint32_t r = 0; r < group->size(); ++r) all = all * 31 + counts[r] * element_size(dtype);
-  return perform(group, fingerprint(Kind::AllGatherV, all), timeout_ms, error, [&](auto& collectives) {
+  return perform(group, fingerprint(Kind::AllGatherV, all, type(dtype)), timeout_ms, error, [&](auto& collectives) {
     to_bytes(group->output_bytes, counts, group->size(), dtype);
     collectives.all_gather(bytes_of(input), bytes_of(output), group->output_bytes);
   });
@@ -173,7 +177,7 @@ ddp_backend_status gather(ddp_backend_group* group, const void* input, void* out
                           ddp_backend_error* error) {
   const std::size_t bytes = count * element_size(dtype);
   const auto to = static_cast<std::uint32_t>(root);
-  return perform(group, fingerprint(Kind::Gather, bytes, to), timeout_ms, error,
+  return perform(group, fingerprint(Kind::Gather, bytes, to, type(dtype)), timeout_ms, error,
                  [&](auto& collectives) { collectives.gather(bytes_of(input), bytes_of(output), bytes, to); });
 }
 
@@ -182,7 +186,7 @@ ddp_backend_status scatter(ddp_backend_group* group, const void* input, void* ou
                            ddp_backend_error* error) {
   const std::size_t bytes = count * element_size(dtype);
   const auto from = static_cast<std::uint32_t>(root);
-  return perform(group, fingerprint(Kind::Scatter, bytes, from), timeout_ms, error,
+  return perform(group, fingerprint(Kind::Scatter, bytes, from, type(dtype)), timeout_ms, error,
                  [&](auto& collectives) { collectives.scatter(bytes_of(input), bytes_of(output), bytes, from); });
 }
 
@@ -191,7 +195,7 @@ ddp_backend_status reduce_scatter(ddp_backend_group* group, const void* input, v
                                   std::int64_t timeout_ms, ddp_backend_error* error) {
   const Reduction reduction(dtype, op);
   if (!reduction.exists()) return no_reduction(dtype, op, error);
-  const std::uint32_t what = fingerprint(Kind::ReduceScatter, count, static_cast<std::uint64_t>(dtype << 8 | op));
+  const std::uint32_t what = fingerprint(Kind::ReduceScatter, count, type(dtype) << 8 | static_cast<std::uint64_t>(op));
   return perform(group, what, timeout_ms, error, [&](auto& collectives) {
     collectives.reduce_scatter(bytes_of(input), bytes_of(output), count, element_size(dtype), reduction);
   });
@@ -200,7 +204,7 @@ ddp_backend_status reduce_scatter(ddp_backend_group* group, const void* input, v
 ddp_backend_status all_to_all(ddp_backend_group* group, const void* input, const std::size_t* input_counts,
                               void* output, const std::size_t* output_counts, ddp_backend_dtype dtype, std::uint32_t,
                               std::int64_t timeout_ms, ddp_backend_error* error) {
-  return perform(group, fingerprint(Kind::AllToAll), timeout_ms, error, [&](auto& collectives) {
+  return perform(group, fingerprint(Kind::AllToAll, type(dtype)), timeout_ms, error, [&](auto& collectives) {
     to_bytes(group->input_bytes, input_counts, group->size(), dtype);
     to_bytes(group->output_bytes, output_counts, group->size(), dtype);
     collectives.all_to_all(bytes_of(input), group->input_bytes, bytes_of(output), group->output_bytes);

@@ -24,8 +24,8 @@ class Failure : public std::runtime_error {
 inline Failure ranks_disagree(std::uint32_t one, std::uint32_t other) {
   return {DDP_BACKEND_ERROR, "ranks disagree: rank " + std::to_string(one) + " of the group and rank " +
                                  std::to_string(other) +
-                                 " call different collectives, or the same with other sizes, types or roots "
-                                 "(DDP_DEBUG=detail says what each of them calls)"};
+                                 " have called different collectives, or the same with other sizes, types or roots, "
+                                 "now or before (DDP_DEBUG=detail says what each of them calls)"};
 }
 
 // The error of a process that took a dead one's place and does something else.

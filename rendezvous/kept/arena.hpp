@@ -44,7 +44,7 @@ static_assert(KeptMark::is_always_lock_free);
 struct KeptPosition {
   KeptMark step;        // kNoStep: none
   std::uint64_t group;  // the number of the group's memory; a position in another group means nothing
-  std::uint64_t calls, chunks, window;
+  std::uint64_t call, chunks, window;
 };
 
 struct alignas(kKeptPage) KeptHeader {

@@ -38,7 +38,7 @@ class HostMessage {
   // ended. Labelled messages cannot be polled.
   static bool can_poll(const Channel& channel);
   ddp_backend_status poll(const Channel& channel, Deadline until, std::int32_t* peer, ddp_backend_error* error);
-  // Frees the backend's part of a message that has ended, or of any message once the group was aborted.
+  // Frees the backend's part of a message. The group goes on only if the message has ended.
   void free(const Channel& channel);
 
  private:

@@ -217,7 +217,10 @@ Operation make_all_to_all(const ddp_buffer& input, const std::size_t* input_coun
     operation.output_counts = {output_counts, size};
     check_counts("all_to_all: the input", input, operation.input_counts);
     check_counts("all_to_all: the output", output, operation.output_counts);
-    return operation;
+    const auto self = static_cast<std::size_t>(place.rank);
+    if (input_counts[self] == output_counts[self]) return operation;
+    invalid_argument("all_to_all: rank " + std::to_string(self) + " sends " + std::to_string(input_counts[self]) +
+                     " elements to itself, but its output has a place for " + std::to_string(output_counts[self]));
   }
   if (input.count != output.count) {
     invalid_argument("all_to_all: the input has " + std::to_string(input.count) + " elements but the output " +

@@ -40,8 +40,11 @@ ProcessGroup::~ProcessGroup() {
   if (config_.on_device != nullptr && state_ == State::Dead) config_.on_device->abort();
   if (config_.connection == nullptr) return;
   if (config_.call_log) config_.call_log->left();  // before the other ranks see the connection close
-  if (state_ == State::Dead)
-    config_.backend->group_abort(config_.connection);  // after a mismatch it is not aborted yet
+  // After a mismatch it is not aborted yet. A thread that waits for a receive that is left over ends only with the group.
+  if (state_ == State::Dead || std::any_of(messages_.begin(), messages_.end(),
+                                           [](const Message& m) { return m.left_over && m.waiter.joinable(); })) {
+    config_.backend->group_abort(config_.connection);
+  }
   for (Message& message : messages_) {
     if (message.waiter.joinable()) message.waiter.join();
     message.transfer.free(channel_);
@@ -263,9 +266,13 @@ bool ProcessGroup::wait_for(std::uint64_t sequence, Milliseconds timeout) {
 }
 
 void ProcessGroup::drain() {
-  // Wait for the messages that no thread waits for yet, then for everything else.
+  // Wait for the sends that no thread waits for yet, then for everything else.
   Lock lock(mutex_);
-  const auto nobody_waits = [](const Message& m) { return !m.ended && !m.awaited; };
+  for (Message& m : messages_) {
+    const bool callers_wait = m.awaited && !m.waiter.joinable();
+    m.left_over = m.operation.kind == OperationKind::Receive && !m.ended && !callers_wait;
+  }
+  const auto nobody_waits = [](const Message& m) { return !m.ended && !m.awaited && !m.left_over; };
   while (state_ == State::Alive) {
     const auto message = std::find_if(messages_.begin(), messages_.end(), nobody_waits);
     if (message == messages_.end()) break;
@@ -276,7 +283,7 @@ void ProcessGroup::drain() {
   changed_.wait(lock, [&] {
     return running_ == 0 &&
            (state_ == State::Dead || (state_ == State::Alive && queue_.empty() && on_device_.empty())) &&
-           std::none_of(messages_.begin(), messages_.end(), [](const Message& m) { return m.awaited; }) &&
+           std::none_of(messages_.begin(), messages_.end(), [](const Message& m) { return m.awaited && !m.left_over; }) &&
            std::all_of(on_device_.begin(), on_device_.end(),
                        [](const OnDevice& o) { return o.start != StartState::Underway; });
   });

@@ -133,7 +133,8 @@ class ProcessGroup final : private DeadlineWatch::Watched {
   void abort(const std::string& reason);
   // Fails the group because another rank is certainly gone. The oldest operation in flight is to blame.
   void lose_peer(const std::string& cause);
-  // Returns once nothing is in flight.
+  // Returns once nothing is in flight but receives that no thread waits for, whose messages may never come. The group
+  // issues no more operations.
   void drain();
   bool alive();
   // Splits the communicator; every rank of the group must call it. Returns the part for this rank's color, or null if
@@ -165,6 +166,7 @@ class ProcessGroup final : private DeadlineWatch::Watched {
     HostMessage transfer;
     bool awaited = false;  // a thread waits for it in the backend
     bool ended = false;    // but not collected yet
+    bool left_over = false;  // a receive for which no thread waits when the group ends
     int peer = -1;
     std::thread waiter;  // waits for a message that wait_for() polls, if the backend cannot
   };

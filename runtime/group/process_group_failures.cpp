@@ -59,7 +59,7 @@ DeadlineWatch::Time ProcessGroup::check_deadlines(DeadlineWatch::Time now) {
   // Find the first operation of each kind whose deadline has passed, and the next deadline to come.
   for (const Issued& issued : queue_) look(issued);
   for (const Message& message : messages_) {
-    if (!message.ended) look(message);
+    if (!message.ended && !message.left_over) look(message);
   }
   collect_from_device();
   for (const OnDevice& issued : on_device_) look(issued);

@@ -77,7 +77,7 @@ void ProcessGroup::await_message(Message& message, Lock& lock, std::optional<Clo
   lock.lock();
   message.awaited = false;
   const bool goes_on = until && status == DDP_BACKEND_TIMEOUT;
-  if (state_ == State::Alive && !goes_on) {
+  if (state_ == State::Alive && !goes_on && !message.left_over) {
     std::optional<Failure> failure = to_failure(status, error, message);
     if (!disagreement.empty()) failure = {ErrorCode::Mismatch, disagreement};
     if (failure) {

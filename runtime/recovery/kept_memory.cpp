@@ -276,7 +276,7 @@ void KeptMemory::save_position(std::int64_t step) {
   rendezvous::KeptPosition& saved = header().positions[rendezvous::KeptPlaces::slot(step)];
   saved.step.store(kNoStep, std::memory_order_seq_cst);
   saved.group = marks_in_->memory_number();
-  saved.calls = position.calls;
+  saved.call = position.call;
   saved.chunks = position.chunks;
   saved.window = position.window;
   saved.step.store(step, std::memory_order_release);
@@ -292,7 +292,7 @@ void KeptMemory::take_place() {
     throw Error(ErrorCode::System, "kept memory \"" + options_.name + "\": taking the place of a process that died: " +
                                        "it has not noted where it was in this group");
   }
-  marks_in_->catch_up({saved.calls, saved.chunks, saved.window});
+  marks_in_->catch_up({saved.call, saved.chunks, saved.window});
 }
 
 // Ends the start with the first mark of this process. From now on it can have a successor.

@@ -26,8 +26,9 @@
 namespace ddp::collectives {
 namespace {
 
-constexpr std::uint64_t kVersion = 0x6464707365670004;  // "ddpseg", and the number of the layout
+constexpr std::uint64_t kVersion = 0x6464707365670005;  // "ddpseg", and the number of the layout
 constexpr std::size_t kPage = 4096;
+constexpr std::uint64_t kLeastRing = 64;          // bytes for each rank, of which an exchange uses half
 constexpr std::uint64_t kHeapBytes = 1ULL << 45;  // used once each, so more than a job ever allocates
 constexpr std::size_t kLogBlock = 8 << 20;        // the log gets memory in such blocks
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
@@ -67,7 +68,7 @@ SegmentPlan plan_segment(std::uint32_t ranks, std::uint64_t ring_bytes, std::uin
   if (live_groups >= 4) ring_bytes = std::min<std::uint64_t>(ring_bytes / 16, 32 << 10);
   SegmentPlan plan;
   plan.ranks = ranks;
-  plan.ring_bytes = std::max<std::uint64_t>(ring_bytes, kPage);
+  plan.ring_bytes = std::max<std::uint64_t>({ring_bytes, kPage, std::bit_ceil(kLeastRing * std::uint64_t{ranks})});
   const std::uint64_t share = std::bit_floor(plan.ring_bytes / (4ULL * std::max<std::uint32_t>(ranks - 1, 1)));
   plan.channel_bytes = std::clamp<std::uint64_t>(share, kPage, 256 << 10);
   plan.heap_bytes = heap_bytes();

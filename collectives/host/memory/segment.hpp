@@ -59,7 +59,7 @@ std::uint64_t usual_ring_bytes();
 struct alignas(kLine) Counters {
   // The step that this rank has reached: its contribution is complete, and it has read all it wants of earlier steps.
   std::atomic<std::uint64_t> published;
-  std::atomic<std::uint64_t> call;                  // what the rank calls, see steps.hpp
+  std::array<std::atomic<std::uint64_t>, 4> calls;  // the rank's last collectives, by number modulo 4, see steps.hpp
   std::atomic<std::uint64_t> marked;                // the chunk that is its last mark, see logged_collectives.hpp
   std::atomic<std::uint64_t> window;                // that the last mark began; 0 before
   alignas(64) std::atomic<std::uint32_t> sleepers;  // waits for `published` in the kernel; changed by all ranks

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "collectives/host/operations/copies.hpp"
 #include "collectives/host/operations/slices.hpp"
@@ -14,6 +15,12 @@ namespace {
 constexpr std::size_t kResultBytes = 16 << 10;
 // What an exchange moves for each pair of ranks in its first step.
 constexpr std::size_t kFirstExchange = 4 << 10;
+
+// What a rank says to each other one in the first step of an exchange, before the data.
+struct ExchangeHeader {
+  std::uint64_t steps;  // that this rank needs
+  std::uint64_t bytes;  // that it sends to the other one
+};
 
 }  // namespace
 
@@ -236,11 +243,13 @@ void SharedCollectives::scatter(const unsigned char* input, unsigned char* outpu
   }
 }
 
-// The ranks know their own sizes only. So each begins its contribution with how many steps it needs, and all go through
-// as many as the one that needs most. The first step is small, since most exchanges are.
+// The ranks know their own sizes only. So in the first step each tells each other one how many steps it needs, and how
+// much it sends. All go through as many steps as the rank that needs most. The first step is small, since most
+// exchanges are.
 void SharedCollectives::all_to_all(const unsigned char* input, const std::vector<std::size_t>& input_bytes,
                                    unsigned char* output, const std::vector<std::size_t>& output_bytes) {
-  const std::size_t most = std::max<std::size_t>((chunk_bytes() - kLine) / size_, 1);
+  constexpr std::size_t kHeader = sizeof(ExchangeHeader);
+  const std::size_t most = chunk_bytes() / size_ - kHeader;
   const std::size_t first = std::min(most, kFirstExchange);
   const std::size_t largest = *std::max_element(input_bytes.begin(), input_bytes.end());
   const std::uint64_t own_steps = largest <= first ? 1 : 1 + (largest - first + most - 1) / most;
@@ -248,25 +257,29 @@ void SharedCollectives::all_to_all(const unsigned char* input, const std::vector
   set_begins(received_, output_bytes);
   copy(output + received_[rank_], input + sent_[rank_], input_bytes[rank_]);
   std::uint64_t steps = own_steps;  // known to be needed
+  std::size_t header = kHeader;     // bytes before the data of a pair
   std::size_t done = 0;
   for (std::uint64_t i = 0; i < steps; ++i) {
-    const std::size_t part = i == 0 ? first : most;
-    const auto length = [&](std::size_t bytes) { return bytes > done ? std::min(bytes - done, part) : 0; };
-    const Step step = steps_.begin(kLine + part * size_);
-    std::memcpy(steps_.own(step), &own_steps, sizeof own_steps);
+    const std::size_t part = header + (i == 0 ? first : most);
+    const auto length = [&](std::size_t bytes) { return bytes > done ? std::min(bytes - done, part - header) : 0; };
+    const Step step = steps_.begin(part * size_);
     for (std::uint32_t r = 0; r < size_; ++r) {
-      if (r != rank_) copy(steps_.own(step) + kLine + r * part, input + sent_[r] + done, length(input_bytes[r]));
+      if (r == rank_) continue;
+      const ExchangeHeader own = {own_steps, input_bytes[r]};
+      std::memcpy(steps_.own(step) + r * part, &own, header);
+      copy(steps_.own(step) + r * part + header, input + sent_[r] + done, length(input_bytes[r]));
     }
     steps_.publish(step);
     for (std::uint32_t j = 1; j < size_; ++j) {
       const std::uint32_t r = (rank_ + j) % size_;
       steps_.await(r, step);
-      std::uint64_t theirs = 0;
-      std::memcpy(&theirs, steps_.of(r, step), sizeof theirs);
-      steps = std::max(steps, theirs);
-      copy(output + received_[r] + done, steps_.of(r, step) + kLine + rank_ * part, length(output_bytes[r]));
+      ExchangeHeader theirs = {steps, output_bytes[r]};
+      std::memcpy(&theirs, steps_.of(r, step) + rank_ * part, header);
+      if (theirs.bytes != output_bytes[r]) throw steps_.disagreement(r);
+      steps = std::max(steps, theirs.steps);
+      copy(output + received_[r] + done, steps_.of(r, step) + rank_ * part + header, length(output_bytes[r]));
     }
-    done += part;
+    done += part - std::exchange(header, 0);
   }
 }
 

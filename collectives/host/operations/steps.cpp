@@ -2,9 +2,9 @@
 #include "collectives/host/operations/steps.hpp"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
-#include "collectives/host/failure.hpp"
 #include "collectives/host/operations/slices.hpp"
 
 namespace ddp::collectives {
@@ -13,13 +13,22 @@ namespace {
 constexpr long kSleepWithMessagesNs = 200'000;
 constexpr std::uint64_t kLeastRingForGap = 256 << 10;
 
+std::uint32_t add_to_fingerprint(std::uint32_t fingerprint, std::uint32_t what) {
+  const std::uint32_t mixed = (fingerprint ^ what) * 0x9e3779b1U;
+  return mixed ^ mixed >> 15;
+}
+
+std::atomic<std::uint64_t>& shown_call(Counters& counters, std::uint64_t call) {
+  return counters.calls[(call >> 32) % counters.calls.size()];
+}
+
 }  // namespace
 
 Steps::Steps(const Membership& membership) : membership_(membership), segment_(membership.segment()) {}
 
 void Steps::start(std::uint32_t what, std::int64_t timeout_ms, int most_looks) {
   const std::uint64_t number = (call_ >> 32) + 1;
-  call_ = number << 32 | what;
+  call_ = number << 32 | add_to_fingerprint(static_cast<std::uint32_t>(call_), what);
   if (patience_.most != most_looks) patience_ = {.most = most_looks, .looks = most_looks};
   deadline_ = Deadline(timeout_ms);
   if (membership_.has_given_up()) throw Failure(DDP_BACKEND_ABORTED, "the group was aborted");
@@ -45,7 +54,7 @@ Step Steps::begin(std::size_t bytes, std::uint64_t steps) {
   }
   const std::size_t rounded = whole_lines(bytes);
   const bool fits = position_ + rounded <= segment_.plan().ring_bytes;
-  Range range = {0, 0, fits ? position_ : 0, (fits ? position_ : 0) + rounded};
+  Range range = {0, 0, fits ? position_ : 0, (fits ? position_ : 0) + rounded, call_};
   wait_until_free(range);
   position_ = range.end;
   range.first = std::exchange(next_, next_ + steps);
@@ -67,17 +76,24 @@ void Steps::wait_until_free(const Range& range) {
     in_use_.pop_front();
   }
   if (last == 0 || all_reached_ > last) return;
-  // If the step just before this one used the range, the others need a step to say that they have read it.
-  if (last + 1 == next_) publish({next_++, 0});
+  std::optional<std::uint64_t> call;  // the collective of the step after the last one, if this rank knows
+  if (last + 1 == next_) {
+    publish({next_++, 0});  // the others need a step to say that they have read the step just before this one
+    call = call_;
+  } else if (!in_use_.empty() && in_use_.front().first == last + 1) {
+    call = in_use_.front().call;
+  }
   for (std::uint32_t rank = 0; rank < membership_.size(); ++rank) {
-    if (rank != membership_.rank()) await_number(rank, last + 1);
+    if (rank == membership_.rank()) continue;
+    await_number(rank, last + 1);
+    if (call) compare_calls(rank, *call);
   }
   all_reached_ = last + 1;
 }
 
 void Steps::publish(const Step& step) {
   Counters& own = segment_.counters(membership_.rank());
-  own.call.store(call_, std::memory_order_relaxed);
+  shown_call(own, call_).store(call_, std::memory_order_relaxed);
   // Sequentially consistent, as the sleeper's two accesses are: either this rank sees the sleeper, or the sleeper sees
   // the step.
   own.published.store(step.number);
@@ -86,7 +102,7 @@ void Steps::publish(const Step& step) {
 
 void Steps::await(std::uint32_t rank, const Step& step) {
   await_number(rank, step.number);
-  compare_calls(rank);
+  compare_calls(rank, call_);
 }
 
 void Steps::await_all(const Step& step) {
@@ -126,12 +142,16 @@ void Steps::await_slowly(std::uint32_t rank, std::uint64_t number) {
   wait_until(patience_, ready, check, sleep);
 }
 
-// The other rank has published a step of this collective. It may be in a later one by now, which shows nothing about
-// this one, but cannot be in an earlier one.
-void Steps::compare_calls(std::uint32_t rank) const {
-  const std::uint64_t theirs = segment_.counters(rank).call.load(std::memory_order_relaxed);
-  if (theirs == call_ || static_cast<std::int32_t>((theirs >> 32) - (call_ >> 32)) > 0) return;
-  throw ranks_disagree(membership_.group_rank(rank), membership_.group_rank(membership_.rank()));
+// The other rank has published a step of the collective `call`. By now it may be so far ahead that it shows only later
+// collectives. Their fingerprints cover this one, so this rank notices a disagreement when it gets there.
+void Steps::compare_calls(std::uint32_t rank, std::uint64_t call) const {
+  const std::uint64_t theirs = shown_call(segment_.counters(rank), call).load(std::memory_order_relaxed);
+  if (theirs == call || static_cast<std::int32_t>((theirs >> 32) - (call >> 32)) > 0) return;
+  throw disagreement(rank);
+}
+
+Failure Steps::disagreement(std::uint32_t rank) const {
+  return ranks_disagree(membership_.group_rank(rank), membership_.group_rank(membership_.rank()));
 }
 
 }  // namespace ddp::collectives

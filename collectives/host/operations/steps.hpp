@@ -11,8 +11,9 @@
 // step, also where it contributes nothing. begin() may publish a step in between, so what a rank wants of the steps
 // before it has read by then; begin_two() is for a collective that reads one step while it writes the next.
 //
-// Next to its counter, each rank shows which collective it calls, and the others compare: ranks that disagree get an
-// error in most cases, where they would wait for each other until the deadline.
+// Next to its counter, each rank shows its last few collectives. The fingerprint of a collective covers the collectives
+// before it as well (a rolling hash). A rank compares them in each wait for another rank, so ranks that disagree about
+// a collective get an error in it, or at the latest in the next one in which all ranks wait for each other.
 //
 // One thread at a time.
 #pragma once
@@ -24,6 +25,7 @@
 #include <string>
 #include <utility>
 
+#include "collectives/host/failure.hpp"
 #include "collectives/host/memory/membership.hpp"
 #include "collectives/host/memory/segment.hpp"
 #include "collectives/host/memory/waiting.hpp"
@@ -40,13 +42,14 @@ class Steps {
  public:
   explicit Steps(const Membership& membership);
 
-  // Begins a collective. `what` is a number that is equal on all ranks if they call the same.
+  // Begins a collective. `what` is a number that is equal on all ranks if they call the same collective.
   void start(std::uint32_t what, std::int64_t timeout_ms, int most_looks);
 
-  // Goes on as if `calls` collectives had been begun.
-  void resume(std::uint64_t calls) { call_ = calls << 32; }
+  // Goes on as the process did whose call() was `call`.
+  void resume(std::uint64_t call) { call_ = call; }
 
-  // Returns a number of the collective that is equal on all ranks if they call the same.
+  // Returns the number of the collective << 32 | its fingerprint. All ranks have the same if they have called the same
+  // collectives from the beginning.
   std::uint64_t call() const { return call_; }
 
   // Returns the next step, or the first of several that share a range: it is free once the last one is over. `bytes` is
@@ -57,6 +60,9 @@ class Steps {
   void publish(const Step& step);
   void await(std::uint32_t rank, const Step& step);
   void await_all(const Step& step);
+
+  // Returns the error of this rank if another one calls something else.
+  Failure disagreement(std::uint32_t rank) const;
 
   unsigned char* own(const Step& step) const { return of(membership_.rank(), step); }
   unsigned char* of(std::uint32_t rank, const Step& step) const {
@@ -77,12 +83,13 @@ class Steps {
   struct Range {
     std::uint64_t first, last;  // the steps that use it
     std::size_t offset, end;
+    std::uint64_t call;
   };
 
   std::size_t gap() const;  // between the ranges of two steps
   void await_number(std::uint32_t rank, std::uint64_t number);
   void await_slowly(std::uint32_t rank, std::uint64_t number);
-  void compare_calls(std::uint32_t rank) const;
+  void compare_calls(std::uint32_t rank, std::uint64_t call) const;
   void wait_until_free(const Range& range);
 
   const Membership& membership_;
@@ -91,7 +98,7 @@ class Steps {
   std::size_t position_ = 0;       // where the next step's range begins, if it fits
   std::deque<Range> in_use_;       // the oldest first
   std::uint64_t all_reached_ = 0;  // every rank has published this step
-  std::uint64_t call_ = 0;         // number of the collective << 32 | what
+  std::uint64_t call_ = 0;         // see call()
   Patience patience_;
   Yields yields_;
   Deadline deadline_{0};

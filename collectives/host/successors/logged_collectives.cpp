@@ -48,7 +48,7 @@ void LoggedCollectives::check_successor(const Segment& segment, std::uint32_t ra
   const PresenceState state = segment.presence(rank).state;
   if (state == PresenceState::Left || state == PresenceState::GaveUp) refuse_successor(rank, "it has left the group");
   if (segment.header().lost != 0) refuse_successor(rank, "the group has lost a rank");
-  const bool repeats_start = position.calls == 0 && segment.counters(rank).window > kFirstWindow;
+  const bool repeats_start = position.call == 0 && segment.counters(rank).window > kFirstWindow;
   if (!repeats_start) return check_record(segment, rank, position);
   if (segment.header().start_is_lost != 0)
     refuse_successor(rank, "what came before its first mark had messages, or more than the log keeps");
@@ -71,9 +71,9 @@ void LoggedCollectives::catch_up(const Position& position) {
 }
 
 void LoggedCollectives::go_to(const Position& position) {
-  steps_.resume(position.calls);
+  steps_.resume(position.call);
   chunk_ = position.chunks;
-  must_mark_ = position.calls > 0;
+  must_mark_ = position.call > 0;
   begin_window(position.window);
 }
 
@@ -86,6 +86,9 @@ void LoggedCollectives::begin_window(std::uint64_t window) {
 
 void LoggedCollectives::begin_call() {
   if (must_mark_) throw not_deterministic("it has not called mark() first");
+  const bool repeats_start = membership_.window() == kFirstWindow && segment_.counters(rank_).window > kFirstWindow;
+  if (repeats_start && steps_.call() >> 32 > segment_.header().start_calls)
+    throw not_deterministic("it makes more calls before its first mark");
   if (!log_.add_call(steps_.call()))
     throw not_deterministic("call " + std::to_string(steps_.call() >> 32) +
                             " is another one, or has another size, type or root");

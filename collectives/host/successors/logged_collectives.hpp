@@ -59,7 +59,7 @@ class LoggedCollectives {
   void resume(const Position& position);
   // Does so in a process that went on at Position{} and has repeated the start. Throws Failure if it has not.
   void catch_up(const Position& position);
-  Position position() const { return {steps_.call() >> 32, chunk_, membership_.window()}; }
+  Position position() const { return {steps_.call(), chunk_, membership_.window()}; }
 
   // Called after Steps::start() for each collective but mark(). Throws Failure if a successor calls something else than
   // the process that it succeeds.

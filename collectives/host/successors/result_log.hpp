@@ -24,7 +24,7 @@ class ResultLog {
  public:
   explicit ResultLog(const Membership& membership);
 
-  // Adds a call to this rank's list: the number of the call << 32 | what it calls. Returns false if the process that
+  // Adds a call to this rank's list: Steps::call(). Returns false if the process that
   // had this place before called something else under that number, and changes nothing then.
   bool add_call(std::uint64_t call);
 

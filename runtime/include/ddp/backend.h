@@ -157,7 +157,7 @@ typedef struct ddp_backend_table {
    * for a message. */
   ddp_backend_status (*message_wait)(ddp_backend_group* group, ddp_backend_message* message, int64_t timeout_ms,
                                      int32_t* peer, ddp_backend_error* error);
-  /** Frees a message that has ended, or any message once the group was aborted. */
+  /** Frees a message. A message that has not ended is freed only if the group was aborted, or is destroyed next. */
   void (*message_free)(ddp_backend_message* message);
 
   /* What follows is absent from tables whose struct_size ends here. */

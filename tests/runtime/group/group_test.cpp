@@ -160,6 +160,13 @@ TEST_CASE("messages: when the two sides differ both learn what was sent and what
   CHECK_THAT(outputs[0], Contains("send or barrier failed: 3 world: ") && Contains(": rank 1 gave up: " + what));
 }
 
+TEST_CASE("messages: the end of a session does not wait for receives that no thread waits for",
+          "[runtime][integration]") {
+  // The group's timeout is half an hour, the test's a few minutes.
+  const char* debug = GENERATE("off", "detail");
+  run(2, "left pending", {{"DDP_DEBUG", debug}});
+}
+
 TEST_CASE("messages: a world of one has no rank to send to", "[runtime][integration]") {
   const std::string output = run(1, "messages alone").front();
   CHECK_THAT(output, Contains("send failed: 1 send: rank 0 is this rank itself"));

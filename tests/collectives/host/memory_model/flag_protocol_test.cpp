@@ -95,7 +95,9 @@ class World {
     for (std::uint32_t r = 0; r < segment.ranks(); ++r) {
       const std::string of = " of rank " + std::to_string(r);
       if (is(segment.counters(r).published)) return "published" + of;
-      if (is(segment.counters(r).call)) return "call" + of;
+      for (const auto& call : segment.counters(r).calls) {
+        if (is(call)) return "call" + of;
+      }
       if (is(segment.counters(r).marked)) return "mark" + of;
       if (is(segment.counters(r).sleepers)) return "sleepers" + of;
       if (is(segment.presence(r).state)) return "presence" + of;
