@@ -107,6 +107,8 @@ ddp_status ddp_reducer_set_no_sync(ddp_reducer* reducer, int32_t enabled) {
   return guard([&] { not_null(of(reducer), "the reducer").set_no_sync(enabled != 0); });
 }
 
+int32_t ddp_reducer_no_sync(const ddp_reducer* reducer) { return reducer != nullptr && of(reducer)->no_sync() ? 1 : 0; }
+
 size_t ddp_reducer_bucket_count(const ddp_reducer* reducer) { return of(reducer)->bucket_count(); }
 
 ddp_status ddp_reducer_register_comm_hook(ddp_reducer* reducer, const ddp_comm_hook* hook) {

@@ -105,7 +105,8 @@ class DistributedDataParallel {
   void mark_unused(std::size_t i) { check(ddp_reducer_mark_unused(model_.get(), i)); }
   /// Waits until every gradient is the average over all ranks. A parameter that was never marked is
   /// an error that names it, and it is final; with find_unused_parameters this rank contributes
-  /// zeros for it, and if no rank used it its gradient stays as it was. The caller's gradients
+  /// what the gradient holds, as PyTorch does: zeros, or what has added up over earlier steps. If no rank used it its
+  /// gradient stays as it was. The caller's gradients
   /// change only after all reductions have succeeded. Does nothing inside no_sync().
   void synchronize() { check(ddp_reducer_synchronize(model_.get())); }
   /// Returns whether any rank used parameter i in the last step. If not, its gradient is not an
@@ -171,18 +172,21 @@ class DistributedDataParallel {
   }
 
   /// Keeps gradients local while it lives, so that they may accumulate; the first backward after it
-  /// reduces the sum.
+  /// reduces the sum. One may be inside another.
   class NoSync {
    public:
     /// Begins the part without averages; made by no_sync().
-    explicit NoSync(ddp_reducer* model) : model_(model) { detail::check(ddp_reducer_set_no_sync(model_, 1)); }
-    /// Averages gradients again.
-    ~NoSync() { ddp_reducer_set_no_sync(model_, 0); }
+    explicit NoSync(ddp_reducer* model) : model_(model), before_(ddp_reducer_no_sync(model)) {
+      detail::check(ddp_reducer_set_no_sync(model_, 1));
+    }
+    /// Averages gradients again, unless this part is inside another one.
+    ~NoSync() { ddp_reducer_set_no_sync(model_, before_); }  // the next call reports an error too
     NoSync(const NoSync&) = delete;
     NoSync& operator=(const NoSync&) = delete;
 
    private:
     ddp_reducer* model_;
+    std::int32_t before_;  // whether averaging was off
   };
   /// Keeps gradients local until the object that it returns is destroyed.
   [[nodiscard]] NoSync no_sync() { return NoSync(model_.get()); }

@@ -304,27 +304,26 @@ void Reducer::mark_ready(std::size_t i) {
   check_capture();
   actions_.clear();
   core_.mark_ready(i, actions_);
-  carry_out(Who::ThisRank);
+  carry_out();
 }
 
 void Reducer::mark_unused(std::size_t i) {
   check_capture();
   actions_.clear();
   core_.mark_unused(i, actions_);
-  carry_out(Who::ThisRank);
+  carry_out();
 }
 
 void Reducer::synchronize() {
   check_capture();
   actions_.clear();
   if (!core_.synchronize(actions_)) return;
-  carry_out(Who::ThisRank);
+  carry_out();
   finish(Who::ThisRank);
 }
 
-void Reducer::carry_out(Who whose) {
+void Reducer::carry_out() {
   for (const std::size_t i : actions_.fill) fill(i);
-  for (const std::size_t i : actions_.zero) zero(i, whose);
   if (actions_.launch.empty()) return;
   communicate([&] {
     for (const std::size_t bucket : actions_.launch) launch(bucket);
@@ -335,20 +334,15 @@ void Reducer::carry_out(Who whose) {
 // into the bucket, except for 16-bit types, which only the reduction widens, and on a GPU, where
 // only NCCL has kernels.
 void Reducer::fill(std::size_t i) {
-  const Gradient& g = gradients_[i];
-  const std::int32_t dtype = parameters_[i].dtype;
-  const bool as_it_is = hook_ != nullptr || is_16_bit_float(dtype) || place_.is_gpu();
-  buckets_[g.bucket].put(g.slice, gradient(i), as_it_is ? 1 : share(dtype));
-}
-
-void Reducer::zero(std::size_t i, Who whose) {
   Gradient& g = gradients_[i];
   Bucket& bucket = buckets_[g.bucket];
-  if (whose == Who::ThisRank && g.own == nullptr) {
+  if (g.own == nullptr && !core_.used_here(i)) {
     if (g.kept.size() == 0) g.kept = TensorMemory(place_, parameters_[i].bytes());
     bucket.take(g.slice, g.kept.data());
   }
-  bucket.put_zeros(g.slice);
+  const std::int32_t dtype = parameters_[i].dtype;
+  const bool as_it_is = hook_ != nullptr || is_16_bit_float(dtype) || place_.is_gpu();
+  bucket.put(g.slice, gradient(i), as_it_is ? 1 : share(dtype));
 }
 
 double Reducer::share(std::int32_t dtype) const {
@@ -483,7 +477,8 @@ void Reducer::shadow(const JoinVerdict& verdict) {
   if (!verdict.synchronizes) return;
   actions_.clear();
   core_.shadow_step(actions_);
-  carry_out(Who::Others);
+  for (const Gradient& g : gradients_) buckets_[g.bucket].put_zeros(g.slice);
+  carry_out();
   finish(Who::Others);
 }
 

@@ -51,6 +51,7 @@ class Reducer {
   void synchronize();
   bool was_used(std::size_t i) const { return i < gradients_.size() && core_.used_anywhere(i); }
   void set_no_sync(bool enabled) { core_.set_no_sync(enabled); }
+  bool no_sync() const { return core_.no_sync(); }
   std::size_t bucket_count() const { return buckets_.size(); }
 
   // May be called once, before the first backward.
@@ -65,7 +66,7 @@ class Reducer {
     void* own;               // the caller's memory; null: the gradient lies in its bucket
     std::size_t bucket = 0;  // the bucket it belongs to ...
     std::size_t slice = 0;   // ... and its place among that bucket's gradients
-    TensorMemory kept{};     // for a gradient in its bucket: its value, saved while the bucket holds zeros there
+    TensorMemory kept{};     // for a gradient in its bucket: its value, saved in case no rank used it
   };
   // Everything the constructor starts from, once it has been checked.
   struct Checked {
@@ -97,9 +98,8 @@ class Reducer {
   void check_new_place(const ReplicatedTensor& tensor, const void* memory) const;
 
   void check_capture() const;
-  void carry_out(Who whose);
+  void carry_out();
   void fill(std::size_t i);
-  void zero(std::size_t i, Who whose);
   void launch(std::size_t bucket);
   void finish(Who whose);
   void wait_for_buckets();

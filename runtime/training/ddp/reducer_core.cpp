@@ -24,7 +24,6 @@ std::string times(std::uint32_t count) {
 
 void ReducerActions::clear() {
   fill.clear();
-  zero.clear();
   launch.clear();
 }
 
@@ -138,7 +137,7 @@ void ReducerCore::count_mark(std::size_t i, ReducerActions& actions) {
 
 void ReducerCore::become_ready(std::size_t i, ReducerActions& actions) {
   ready_[i] = true;
-  (used_[i] != 0 ? actions.fill : actions.zero).push_back(i);
+  actions.fill.push_back(i);
   --missing_[bucket_of_[i]];
   while (next_bucket_ < missing_.size() && missing_[next_bucket_] == 0) actions.launch.push_back(next_bucket_++);
 }
@@ -162,7 +161,6 @@ bool ReducerCore::synchronize(ReducerActions& actions) {
 void ReducerCore::shadow_step(ReducerActions& actions) {
   throw_if_failed();
   in_step_ = true;
-  for (const std::size_t i : order_) actions.zero.push_back(i);
   for (std::size_t b = 0; b < bucket_sizes_.size(); ++b) actions.launch.push_back(b);
 }
 

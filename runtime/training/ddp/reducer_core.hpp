@@ -4,11 +4,15 @@
 //
 //     before_forward()     mark_ready(i) ... mark_ready(j)     synchronize()     end_step()
 //          |                         |                              |                |
-//     buffers, or not     fill, zero, launch in bucket order   what is left      a new step
+//     buffers, or not       fill, launch in bucket order       what is left      a new step
 //
 // Buckets are launched strictly in order: all ranks must launch the same buckets in the same order,
 // although their backwards may finish gradients in different orders. Under no_sync nothing is
 // filled or launched; which gradients were used is remembered until the next step.
+//
+// A gradient that this rank did not use in the step goes into its bucket too: it may be an average of
+// an earlier step, to which this step's gradients are added. Source: torch reducer.cpp,
+// mark_variable_ready_dense().
 //
 // A mistake is final: the other ranks may have gone on, so no later operation would match theirs.
 // Every later call throws the same error again.
@@ -36,7 +40,6 @@ enum class StepShape {
 // is allocated.
 struct ReducerActions {
   std::vector<std::size_t> fill;    // parameters whose gradient goes into its bucket
-  std::vector<std::size_t> zero;    // parameters whose place in the bucket is filled with zeros
   std::vector<std::size_t> launch;  // buckets to reduce
   void clear();
 };
@@ -51,7 +54,7 @@ class ReducerCore {
   bool before_forward();
   // Gradient i is complete.
   void mark_ready(std::size_t i, ReducerActions& actions);
-  // Gradient i will not come in this step.
+  // This rank does not use parameter i in this step: its gradient is what it was.
   void mark_unused(std::size_t i, ReducerActions& actions);
   // The step ends. Returns false under no_sync, where there is nothing to wait for. After true the
   // driver carries out the actions, waits for all buckets and calls end_step().
@@ -59,7 +62,7 @@ class ReducerCore {
   void end_step();
   void set_no_sync(bool enabled);
 
-  // A step of the other ranks, to which this rank contributes only zeros (join).
+  // A step of the other ranks, to which this rank contributes only zeros (join): it launches all buckets.
   bool shadow_forward(bool synchronizes);
   void shadow_step(ReducerActions& actions);
   // Sets whether every backward must have a before_forward(), as inside a join.
@@ -77,6 +80,7 @@ class ReducerCore {
   const std::vector<std::uint8_t>& used_here() const { return used_; }
   bool asks_who_used() const;  // whether the step that ends now needs that exchange
   void set_used_anywhere(const std::vector<std::uint8_t>& anywhere) { used_anywhere_ = anywhere; }
+  bool used_here(std::size_t i) const { return used_[i] != 0; }
   bool used_anywhere(std::size_t i) const { return shape_ == StepShape::All || used_anywhere_[i] != 0; }
 
   // Makes an error from elsewhere final, as if it were a mistake found here.

@@ -5,6 +5,7 @@ Prints "SCENARIO RANK STEP LOSS" after each step of each scenario.
 """
 import os
 import sys
+from contextlib import nullcontext
 
 import torch
 import torch.distributed as dist
@@ -40,7 +41,8 @@ class Net(nn.Module):
 
 
 def train(name, folder, batch_norm=False, spare_layers=False, frozen=False, channels_last=False, penalty=False,
-          evaluate=False, fp16=False, backwards=1, fewer_steps=0, divide_by_initial_world_size=True, **options):
+          evaluate=False, fp16=False, backwards=1, averages_all=False, fewer_steps=0, divide_by_initial_world_size=True,
+          **options):
     rank = dist.get_rank()
     data = load_file(f"{folder}/data{rank}.safetensors")
     net = Net(batch_norm, spare_layers)
@@ -58,6 +60,7 @@ def train(name, folder, batch_norm=False, spare_layers=False, frozen=False, chan
 
     def loss_of():
         with_sometimes = "find_unused_parameters" in options and (rank + row) % 3 == 1
+        with_sometimes |= name == "static_accumulated" and rank == 0
         return cross_entropy(model(data["images"][row], with_sometimes), data["labels"][row])
 
     def backward():
@@ -75,7 +78,7 @@ def train(name, folder, batch_norm=False, spare_layers=False, frozen=False, chan
             optimizer.zero_grad()
             loss = 0
             for _ in range(1, backwards):
-                with model.no_sync():
+                with nullcontext() if averages_all else model.no_sync():
                     loss += backward()
             loss += backward()
             optimizer.step()
@@ -109,7 +112,12 @@ SCENARIOS = {
     "unused": {"spare_layers": True, "find_unused_parameters": True},
     "unused_views": {"spare_layers": True, "backwards": 2, "find_unused_parameters": True,
                      "gradient_as_bucket_view": True},
+    "unused_accumulated": {"spare_layers": True, "backwards": 2, "averages_all": True, "find_unused_parameters": True},
+    "unused_accumulated_views": {"spare_layers": True, "backwards": 2, "averages_all": True,
+                                 "find_unused_parameters": True, "gradient_as_bucket_view": True},
     "static_graph": {"spare_layers": True, "static_graph": True},
+    "static_accumulated": {"spare_layers": True, "backwards": 2, "averages_all": True, "static_graph": True,
+                           "gradient_as_bucket_view": True, "bucket_cap_mb": 0.0625},
     "frozen": {"frozen": True},
     "channels_last": {"channels_last": True, "gradient_as_bucket_view": True, "bucket_cap_mb": 0.0625},
     "penalty": {"penalty": True},

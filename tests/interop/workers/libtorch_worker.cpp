@@ -19,6 +19,7 @@
 #include <cstdio>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <sstream>
 #include <string>
 #include <tuple>
@@ -40,11 +41,12 @@ struct Scenario {
   bool spare_layers = false;  // one that some ranks use in some steps, and one that no rank uses
   bool frozen = false;        // conv1 is not trained
   bool channels_last = false;
-  bool penalty = false;   // on the gradient's norm: a backward through a backward
-  bool evaluate = false;  // between steps, without gradients
-  bool fp16 = false;      // gradients are sent with 16 bits
-  int backwards = 1;      // per step; all but the last without communication
-  int fewer_steps = 0;    // for each rank after the first: uneven input
+  bool penalty = false;       // on the gradient's norm: a backward through a backward
+  bool evaluate = false;      // between steps, without gradients
+  bool fp16 = false;          // gradients are sent with 16 bits
+  int backwards = 1;          // per step; all but the last without communication
+  bool averages_all = false;  // each of these backwards averages
+  int fewer_steps = 0;        // for each rank after the first: uneven input
   bool divide_by_initial_world_size = true;
   Options options = {};
 };
@@ -126,7 +128,8 @@ void train(const std::string& name, const Scenario& scenario, const std::string&
   torch::optim::SGD optimizer(trained, torch::optim::SGDOptions(0.02).momentum(0.9));
   std::int64_t row = 0;
   const auto loss_of = [&] {
-    const bool with_sometimes = scenario.options.find_unused_parameters && (rank + row) % 3 == 1;
+    const bool with_sometimes = (scenario.options.find_unused_parameters && (rank + row) % 3 == 1) ||
+                                (name == "static_accumulated" && rank == 0);
     return nn::functional::cross_entropy(model(data.images[row], with_sometimes), data.labels[row]);
   };
   const auto backward = [&] {
@@ -144,7 +147,8 @@ void train(const std::string& name, const Scenario& scenario, const std::string&
       optimizer.zero_grad();
       double loss = 0;
       for (int i = 1; i < scenario.backwards; ++i) {
-        const auto local = model.no_sync();
+        std::optional<ddp::DistributedDataParallel::NoSync> local;
+        if (!scenario.averages_all) local.emplace(model.averaging().c());
         loss += backward();
       }
       loss += backward();
@@ -497,7 +501,22 @@ int main(int argc, char** argv) {
        {.spare_layers = true,
         .backwards = 2,
         .options = small_buckets({.find_unused_parameters = true, .gradient_as_bucket_view = true})}},
+      {"unused_accumulated",
+       {.spare_layers = true,
+        .backwards = 2,
+        .averages_all = true,
+        .options = small_buckets({.find_unused_parameters = true})}},
+      {"unused_accumulated_views",
+       {.spare_layers = true,
+        .backwards = 2,
+        .averages_all = true,
+        .options = small_buckets({.find_unused_parameters = true, .gradient_as_bucket_view = true})}},
       {"static_graph", {.spare_layers = true, .options = {.static_graph = true}}},
+      {"static_accumulated",
+       {.spare_layers = true,
+        .backwards = 2,
+        .averages_all = true,
+        .options = small_buckets({.static_graph = true, .gradient_as_bucket_view = true})}},
       {"frozen", {.frozen = true}},
       {"channels_last", {.channels_last = true, .options = small_buckets({.gradient_as_bucket_view = true})}},
       {"penalty", {.penalty = true}},

@@ -116,16 +116,18 @@ DDP_API ddp_status ddp_reducer_mark_ready(ddp_reducer* reducer, size_t i);
  * the call does nothing. */
 DDP_API ddp_status ddp_reducer_mark_unused(ddp_reducer* reducer, size_t i);
 /** Waits until every gradient is the average over all ranks. A parameter that was never marked is an error that names
- * it, not a hang, and it is final, like marking one twice. With find_unused_parameters this rank contributes zeros for
- * it (plus what it has accumulated under no_sync since the step before), and if no rank used it its gradient stays as
- * it was. The caller's grads change only after all reductions of the step have succeeded. Inside no_sync the call does
- * nothing. */
+ * it, not a hang, and it is final, like marking one twice. With find_unused_parameters this rank contributes what
+ * the gradient holds: zeros, or what has added up over earlier steps. If no rank used it its gradient stays as it was.
+ * Source: torch reducer.cpp, mark_variable_ready_dense(). The caller's grads change only after all reductions of the
+ * step have succeeded. Inside no_sync the call does nothing. */
 DDP_API ddp_status ddp_reducer_synchronize(ddp_reducer* reducer);
 /** Returns 1 if any rank used parameter i in the last step, so that its gradient is an average; 0 if none did. */
 DDP_API int32_t ddp_reducer_was_used(const ddp_reducer* reducer, size_t i);
 /** Switches averaging off (enabled = 1: gradients stay local, to be accumulated) or on again (0: the next backward
  * reduces what has accumulated). All ranks must do the same. Source: DistributedDataParallel.no_sync. */
 DDP_API ddp_status ddp_reducer_set_no_sync(ddp_reducer* reducer, int32_t enabled);
+/** Returns 1 if averaging is switched off, else 0. */
+DDP_API int32_t ddp_reducer_no_sync(const ddp_reducer* reducer);
 /** Returns the number of buckets, for tuning: a step makes as many all_reduces. */
 DDP_API size_t ddp_reducer_bucket_count(const ddp_reducer* reducer);
 

@@ -93,7 +93,7 @@ class DistributedDataParallel {
 
   /// Keeps gradients local, so that they add up, until the object that it returns is destroyed; the
   /// first backward after that averages the sum.
-  [[nodiscard]] detail::Reducer::NoSync no_sync() { return detail::Reducer::NoSync(*reducer_); }
+  [[nodiscard]] ddp::DistributedDataParallel::NoSync no_sync() { return averaging().no_sync(); }
 
   /// Runs body, a loop over input of which each rank may have a different amount, as
   /// ddp::DistributedDataParallel::join() does.

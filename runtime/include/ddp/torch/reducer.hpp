@@ -95,34 +95,16 @@ class Reducer {
 
   DistributedDataParallel& model() { return model_; }
 
-  // Keeps gradients local while it lives.
-  class NoSync {
-   public:
-    explicit NoSync(Reducer& reducer) : reducer_(reducer), before_(std::exchange(reducer.no_sync_, true)) {
-      ddp::detail::check(ddp_reducer_set_no_sync(reducer_.model_.c(), 1));
-    }
-    ~NoSync() {
-      reducer_.no_sync_ = before_;
-      ddp_reducer_set_no_sync(reducer_.model_.c(), before_ ? 1 : 0);  // the next call reports an error too
-    }
-    NoSync(const NoSync&) = delete;
-    NoSync& operator=(const NoSync&) = delete;
-
-   private:
-    Reducer& reducer_;
-    const bool before_;
-  };
-
   // A forward without gradients counts as one under no_sync, as in PyTorch.
   void before_forward() {
     check_registered();
     follow_module();
     for (std::size_t i = 0; i < parameters_.size(); ++i) hook_accumulator(i);
-    std::optional<NoSync> without_backward;
-    if (!at::GradMode::is_enabled()) without_backward.emplace(*this);
+    std::optional<DistributedDataParallel::NoSync> without_backward;
+    if (!at::GradMode::is_enabled()) without_backward.emplace(model_.c());
     model_.before_forward();
   }
-  bool looks_at_outputs() const { return finds_unused_ && !no_sync_ && at::GradMode::is_enabled(); }
+  bool looks_at_outputs() const { return finds_unused_ && !no_sync() && at::GradMode::is_enabled(); }
   // Parameters reached from the outputs of any forward since the last step may get a gradient; others will not.
   void note_outputs(const std::vector<at::Tensor>& outputs) {
     const auto nodes = reachable(outputs);
@@ -147,12 +129,14 @@ class Reducer {
     const std::lock_guard<std::mutex> lock(mutex_);
     const at::NoGradGuard no_grad;
     check_dense(parameters_[i]);
-    if (no_sync_) return model_.mark_ready(i);
+    if (no_sync()) return model_.mark_ready(i);
     if (!in_backward_) begin_of_backward();
     contribute(i);
   }
 
  private:
+  bool no_sync() const { return ddp_reducer_no_sync(model_.c()) != 0; }
+
   struct Tensor {
     std::string name;
     at::Tensor tensor;  // the module's
@@ -348,28 +332,28 @@ class Reducer {
     if (!knows_reached_) return;
     for (std::size_t i = 0; i < parameters_.size(); ++i) {
       if (reached_[i]) continue;
-      if (has_gathered(i)) {
-        contribute(i);
-      } else {
-        came_[i] = true;
-        model_.mark_unused(i);
-      }
+      place(i);
+      const CurrentStream stream(parameters_[i].averaged);
+      model_.mark_unused(i);
     }
   }
 
-  // Returns whether a parameter without a gradient in this backward has one of earlier backwards to be averaged.
-  bool has_gathered(std::size_t i) const { return parameters_[i].tensor.grad().defined(); }
-
-  void contribute(std::size_t i) {
+  // Puts a gradient into libddp's memory, also one of earlier backwards to which this backward adds nothing.
+  void place(std::size_t i) {
     came_[i] = true;
     Parameter& p = parameters_[i];
-    at::Tensor& grad = p.tensor.mutable_grad();
+    const at::Tensor& grad = p.tensor.grad();
     if (!grad.defined()) {
       p.averaged.zero_();
     } else if (!is_view(grad, p.averaged)) {
       p.averaged.copy_(grad);
-      if (views_) grad = p.averaged;
     }
+  }
+
+  void contribute(std::size_t i) {
+    place(i);
+    Parameter& p = parameters_[i];
+    if (views_ && p.tensor.grad().defined()) p.tensor.mutable_grad() = p.averaged;
     const CurrentStream stream(p.averaged);
     model_.mark_ready(i);
   }
@@ -377,14 +361,15 @@ class Reducer {
   void end_of_backward() {
     const std::lock_guard<std::mutex> lock(mutex_);
     const at::NoGradGuard no_grad;
-    if (finds_unused_) {
-      for (std::size_t i = 0; i < parameters_.size(); ++i) {
-        if (!came_[i] && has_gathered(i)) contribute(i);
-      }
+    // In a static graph all steps reach what the first one has reached.
+    if (!finds_unused_ && !knows_reached_) reached_ = came_;
+    for (std::size_t i = 0; i < parameters_.size(); ++i) {
+      if (!came_[i]) place(i);
     }
     came_.assign(came_.size(), false);
-    reached_.assign(reached_.size(), false);
-    in_backward_ = knows_reached_ = false;
+    if (finds_unused_) reached_.assign(reached_.size(), false);
+    in_backward_ = false;
+    knows_reached_ = !finds_unused_;
     const CurrentStream stream(parameters_.front().averaged);
     model_.synchronize();
     look_at_gradients();
@@ -426,11 +411,11 @@ class Reducer {
   std::vector<Tensor> buffers_;
   const bool finds_unused_;
   const bool views_;
-  std::vector<bool> came_;     // for each parameter: it was marked in this step
+  std::vector<bool> came_;     // for each parameter: its gradient is in libddp's memory in this step
   std::vector<bool> reached_;  // for each parameter: reached from a forward's outputs since the last step
+                               // (static_graph: marked in the first step)
   bool knows_reached_ = false;
   bool in_backward_ = false;
-  bool no_sync_ = false;
   DistributedDataParallel model_;
 };
 

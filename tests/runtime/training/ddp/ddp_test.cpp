@@ -85,10 +85,16 @@ TEST_CASE("DDP: where one rank's gradients may not move, or any may be unused, n
   run(2, scenario);
 }
 
-TEST_CASE("DDP: an unused parameter adds zeros, and keeps its gradient if no rank used it", "[training][integration]") {
+TEST_CASE("DDP: an unused parameter adds what its gradient holds, and keeps its gradient if no rank used it",
+          "[training][integration]") {
   const int size = GENERATE(1, 2, 4);
   const std::string scenario = GENERATE("unused", "unused, in buckets");
   run(size, scenario);
+}
+
+TEST_CASE("DDP: gradients that add up over several averages do so for parameters that some ranks do not use",
+          "[training][integration]") {
+  run(GENERATE(1, 2, 4), "unused, accumulated");
 }
 
 TEST_CASE("DDP: a static graph is defined by its first step, and a different step is an error that names the parameter",

