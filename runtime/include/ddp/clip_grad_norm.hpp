@@ -9,11 +9,7 @@
 /// taken over all shares together.
 #pragma once
 
-#include <algorithm>
-#include <cmath>
-#include <cstdint>
 #include <limits>
-#include <string>
 #include <vector>
 
 #include "ddp/ddp.h"
@@ -27,32 +23,40 @@ namespace ddp {
 inline constexpr double kInfinityNorm = std::numeric_limits<double>::infinity();
 
 namespace detail {
-/// Combines the sums of two parts of the gradients. NaN stays NaN.
-inline double combine_powers(double a, double b, double norm_type) {
-  if (!std::isinf(norm_type)) return a + b;
-  return std::isnan(a) ? a : (b <= a ? a : b);
-}
+// What a compiler may leave out in a program that is built with -ffast-math, such as looking for NaN, is in libddp.
 
-inline double root_of_powers(double powers, double norm_type) {
-  if (norm_type == 1 || std::isinf(norm_type)) return powers;
-  return norm_type == 2 ? std::sqrt(powers) : std::pow(powers, 1 / norm_type);
-}
-
-inline double gradient_powers(const std::vector<Parameter>& parameters, double norm_type) {
+inline double combine_powers(const std::vector<double>& sums, double norm_type) {
   double powers = 0;
-  for (const Parameter& p : parameters) {
-    if (p.grad == nullptr) continue;
-    double sum = 0;
-    check(ddp_buffer_power_sum(gradient_of(p).c(), norm_type, &sum));
-    powers = combine_powers(powers, sum, norm_type);
-  }
+  check(ddp_power_sums_combine(sums.data(), sums.size(), norm_type, &powers));
   return powers;
 }
 
-inline double finite_norm(double norm, bool error_if_nonfinite) {
-  if (!error_if_nonfinite || std::isfinite(norm)) return norm;
-  throw Error(Status::InvalidArgument, "clip_grad_norm: the gradients' norm is " + std::to_string(norm) +
-                                           ": they cannot be clipped; lower the learning rate, or leave this step out");
+inline double root_of_powers(double powers, double norm_type) {
+  double norm = 0;
+  check(ddp_power_sum_root(powers, norm_type, &norm));
+  return norm;
+}
+
+inline std::vector<ddp_buffer> gradients_of(const std::vector<Parameter>& parameters) {
+  std::vector<ddp_buffer> gradients;
+  for (const Parameter& p : parameters) {
+    if (p.grad != nullptr) gradients.push_back(gradient_of(p).c());
+  }
+  return gradients;
+}
+
+inline double gradient_powers(const std::vector<Parameter>& parameters, double norm_type) {
+  std::vector<double> sums;
+  for (const ddp_buffer& gradient : gradients_of(parameters)) {
+    check(ddp_buffer_power_sum(gradient, norm_type, &sums.emplace_back()));
+  }
+  return combine_powers(sums, norm_type);
+}
+
+inline void clip(const std::vector<Parameter>& parameters, double max_norm, double total_norm,
+                 bool error_if_nonfinite) {
+  const std::vector<ddp_buffer> gradients = gradients_of(parameters);
+  check(ddp_buffers_clip(gradients.data(), gradients.size(), max_norm, total_norm, error_if_nonfinite ? 1 : 0));
 }
 }  // namespace detail
 
@@ -69,22 +73,14 @@ inline double get_total_norm(const ProcessGroup& group, const std::vector<Parame
   std::vector<double> mine = {detail::gradient_powers(share, norm_type)};
   std::vector<double> all(static_cast<std::size_t>(group.size()));
   group.all_gather(mine, all);  // not a reduction: ReduceOp::Max of a NaN and a number might be the number
-  double powers = 0;
-  for (const double part : all) powers = detail::combine_powers(powers, part, norm_type);
-  return detail::root_of_powers(powers, norm_type);
+  return detail::root_of_powers(detail::combine_powers(all, norm_type), norm_type);
 }
 
 /// Multiplies all gradients by max_norm / (total_norm + 1e-6) if that is below 1. An infinite norm
 /// makes them 0, a norm that is not a number makes all of them NaN. Source:
 /// torch.nn.utils.clip_grads_with_norm_.
 inline void clip_grads_with_norm(const std::vector<Parameter>& parameters, double max_norm, double total_norm) {
-  const double factor = max_norm / (total_norm + 1e-6);
-  if (factor >= 1) return;
-  for (const Parameter& p : parameters) {
-    if (p.grad == nullptr) continue;
-    const ddp_buffer grad = detail::gradient_of(p).c();
-    detail::check(ddp_buffer_multiply(grad, grad, factor, nullptr));
-  }
+  detail::clip(parameters, max_norm, total_norm, false);
 }
 
 /// Scales all gradients so that their norm is at most max_norm, and returns the norm from before.
@@ -92,8 +88,8 @@ inline void clip_grads_with_norm(const std::vector<Parameter>& parameters, doubl
 /// Status::InvalidArgument before any is changed. Source: torch.nn.utils.clip_grad_norm_.
 inline double clip_grad_norm(const std::vector<Parameter>& parameters, double max_norm, double norm_type = 2,
                              bool error_if_nonfinite = false) {
-  const double norm = detail::finite_norm(get_total_norm(parameters, norm_type), error_if_nonfinite);
-  clip_grads_with_norm(parameters, max_norm, norm);
+  const double norm = get_total_norm(parameters, norm_type);
+  detail::clip(parameters, max_norm, norm, error_if_nonfinite);
   return norm;
 }
 
@@ -101,8 +97,8 @@ inline double clip_grad_norm(const std::vector<Parameter>& parameters, double ma
 /// max_norm; a rank may have none. Collective.
 inline double clip_grad_norm(const ProcessGroup& group, const std::vector<Parameter>& share, double max_norm,
                              double norm_type = 2, bool error_if_nonfinite = false) {
-  const double norm = detail::finite_norm(get_total_norm(group, share, norm_type), error_if_nonfinite);
-  clip_grads_with_norm(share, max_norm, norm);
+  const double norm = get_total_norm(group, share, norm_type);
+  detail::clip(share, max_norm, norm, error_if_nonfinite);
   return norm;
 }
 

@@ -15,7 +15,6 @@
 #pragma once
 
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
 #include <limits>
 #include <map>
@@ -130,10 +129,10 @@ class GradScaler {
     if (!options_.enabled) return;
     if (turns.empty()) fail("update() was called before anything was unscaled");
     if (std::any_of(turns.begin(), turns.end(), [](const auto& turn) { return turn.second.found_inf; })) {
-      set_scale(scale_ * options_.backoff_factor);
+      multiply_scale(options_.backoff_factor);
       growth_tracker_ = 0;
     } else if (++growth_tracker_ == options_.growth_interval) {
-      set_scale(scale_ * options_.growth_factor);
+      multiply_scale(options_.growth_factor);
       growth_tracker_ = 0;
     }
   }
@@ -222,9 +221,8 @@ class GradScaler {
     return found_inf == 0;
   }
 
-  void set_scale(double scale) {
-    const auto rounded = static_cast<float>(scale);
-    if (std::isfinite(rounded)) scale_ = std::min(std::max(rounded, options_.min_scale), options_.max_scale);
+  void multiply_scale(double factor) {
+    detail::check(ddp_loss_scale_update(scale_, factor, options_.min_scale, options_.max_scale, &scale_));
   }
 
   GradScalerOptions options_;

@@ -114,17 +114,17 @@ struct AddPowers {
   }
 };
 
-// Adds up the lanes one after the other, so that the order is fixed.
-double total(const Lanes& lanes, Norm norm) {
-  double sum = 0;
-  for (const double lane : lanes) {
+// Combines sums one after the other, so that the order is fixed. NaN stays NaN.
+double total(std::span<const double> sums, Norm norm) {
+  double total = 0;
+  for (const double sum : sums) {
     if (norm == Norm::Largest) {
-      sum = lane <= sum ? sum : (std::isnan(sum) ? sum : lane);
+      total = sum <= total ? total : (std::isnan(total) ? total : sum);
     } else {
-      sum += lane;
+      total += sum;
     }
   }
-  return sum;
+  return total;
 }
 
 }  // namespace
@@ -203,6 +203,30 @@ double power_sum(const ddp_buffer& gradient, double norm_type, VectorUnit unit) 
 
 double power_sum(const ddp_buffer& gradient, double norm_type) {
   return power_sum(gradient, norm_type, collectives::vector_units().back());
+}
+
+double combined(std::span<const double> power_sums, double norm_type) { return total(power_sums, norm_of(norm_type)); }
+
+double root_of(double power_sum, double norm_type) {
+  const Norm norm = norm_of(norm_type);
+  if (norm == Norm::Squares) return std::sqrt(power_sum);
+  return norm == Norm::Power ? std::pow(power_sum, 1 / norm_type) : power_sum;
+}
+
+void clip(std::span<const ddp_buffer> gradients, double max_norm, double total_norm, bool error_if_nonfinite) {
+  if (error_if_nonfinite && !std::isfinite(total_norm)) {
+    invalid_argument(std::string("clip_grad_norm: the gradients' norm is ") +
+                     (std::isnan(total_norm) ? "nan" : "infinite") +
+                     ": they cannot be clipped; lower the learning rate, or leave this step out");
+  }
+  const double factor = max_norm / (total_norm + 1e-6);
+  if (factor >= 1) return;
+  for (const ddp_buffer& gradient : gradients) multiply(gradient, gradient, factor);
+}
+
+float updated_scale(float scale, double factor, float min_scale, float max_scale) {
+  const auto rounded = static_cast<float>(scale * factor);
+  return std::isfinite(rounded) ? std::min(std::max(rounded, min_scale), max_scale) : scale;
 }
 
 }  // namespace ddp::runtime

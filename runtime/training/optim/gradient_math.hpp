@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "collectives/vector_unit.hpp"
 #include "ddp/ddp.h"
@@ -22,6 +23,10 @@ void convert(const ddp_buffer& from, const ddp_buffer& to);
 bool multiply(const ddp_buffer& from, const ddp_buffer& to, double factor);  // whether all of `to` is finite
 double power_sum(const ddp_buffer& gradient, double norm_type);
 Norm norm_of(double norm_type);  // the kind of norm that this number stands for
+double combined(std::span<const double> power_sums, double norm_type);
+double root_of(double power_sum, double norm_type);
+void clip(std::span<const ddp_buffer> gradients, double max_norm, double total_norm, bool error_if_nonfinite);
+float updated_scale(float scale, double factor, float min_scale, float max_scale);
 
 // These run on a chosen vector unit, for tests.
 bool multiply(const ddp_buffer& from, const ddp_buffer& to, double factor, collectives::VectorUnit unit);

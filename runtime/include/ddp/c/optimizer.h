@@ -33,6 +33,19 @@ DDP_API ddp_status ddp_buffer_multiply(ddp_buffer from, ddp_buffer to, double fa
  * largest. To get the norm of several buffers, or over several ranks, add their sums (or take the largest) and take the
  * root. norm_type is above 0. Source: torch.nn.utils.get_total_norm. */
 DDP_API ddp_status ddp_buffer_power_sum(ddp_buffer buffer, double norm_type, double* sum);
+/** Combines power sums of several buffers or ranks: adds them, or takes the largest for the norm type INFINITY. NaN
+ * stays NaN. 0 without sums. */
+DDP_API ddp_status ddp_power_sums_combine(const double* sums, size_t count, double norm_type, double* sum);
+/** Gives the norm that belongs to a combined power sum: its root. */
+DDP_API ddp_status ddp_power_sum_root(double sum, double norm_type, double* norm);
+/** Multiplies all buffers by max_norm / (total_norm + 1e-6) if that is below 1. An infinite norm makes them 0, a norm
+ * that is not a number makes all of them NaN; with error_if_nonfinite either is DDP_INVALID_ARGUMENT, and nothing is
+ * changed. Source: torch.nn.utils.clip_grads_with_norm_. */
+DDP_API ddp_status ddp_buffers_clip(const ddp_buffer* buffers, size_t count, double max_norm, double total_norm,
+                                    int32_t error_if_nonfinite);
+/** Gives a loss scale times a factor, within its limits; the scale itself if that is not finite. Source:
+ * torch._amp_update_scale_. */
+DDP_API ddp_status ddp_loss_scale_update(float scale, double factor, float min_scale, float max_scale, float* updated);
 
 /** Numbers of one step of AdamW. Each is used as it is, even 0; DDP_ADAMW_OPTIONS_INIT has PyTorch's defaults. */
 typedef struct ddp_adamw_options {
