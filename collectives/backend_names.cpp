@@ -2,9 +2,9 @@
 #include "collectives/backend_names.hpp"
 
 #include <algorithm>
-#include <sstream>
 
 #include "rendezvous/base/error.hpp"
+#include "rendezvous/base/text_stream.hpp"
 
 namespace ddp::collectives {
 namespace {
@@ -45,7 +45,7 @@ BackendNames parse_backend_names(const std::string& text) {
     return names;
   }
   if (lower.back() == ',') refuse(text, "a name is missing after the comma");
-  std::istringstream list(lower);
+  rendezvous::TextStream list(lower);
   for (std::string entry; std::getline(list, entry, ',');) {
     const std::size_t colon = entry.find(':');
     if (colon == std::string::npos) refuse(text, "\"" + entry + "\" does not say for which device, cpu or cuda");

@@ -3,10 +3,10 @@
 
 #include <algorithm>
 #include <charconv>
-#include <sstream>
 #include <utility>
 
 #include "rendezvous/base/text.hpp"
+#include "rendezvous/base/text_stream.hpp"
 
 namespace ddp::rendezvous {
 
@@ -32,7 +32,7 @@ constexpr std::size_t kMostNames = 1'000'000;
 // Appends each name with each number of "07-09,12". Returns whether that is a list of numbers.
 bool append_numbers(const std::vector<std::string>& names, const std::string& numbers,
                     std::vector<std::string>& longer) {
-  std::istringstream list(numbers);
+  TextStream list(numbers);
   for (std::string range; std::getline(list, range, ',');) {
     const auto dash = range.find('-');
     const std::string first = range.substr(0, dash), last = dash == std::string::npos ? first : range.substr(dash + 1);
@@ -82,7 +82,7 @@ std::optional<std::vector<std::string>> expand_hosts(const std::string& list) {
 }
 
 std::optional<int> count_on_node(const std::string& counts, int node) {
-  std::istringstream list(counts);
+  TextStream list(counts);
   for (std::string entry; std::getline(list, entry, ',');) {
     const char* end = entry.data() + entry.size();
     int count = 0, nodes = 1;

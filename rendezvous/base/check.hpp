@@ -6,6 +6,7 @@
 
 #include <cstdlib>
 #include <iostream>
+#include <locale>
 #include <sstream>
 
 namespace ddp::rendezvous {
@@ -16,6 +17,7 @@ inline void (*check_failed_hook)(const char* text) noexcept = nullptr;
 template <typename... Values>
 [[noreturn]] void check_failed(const char* file, int line, const char* condition, const Values&... values) {
   std::ostringstream text;
+  text.imbue(std::locale::classic());  // not the program's, which may put commas into numbers
   text << file << ":" << line << ": this should not happen: " << condition << " is false";
   ((text << " [" << values << "]"), ...);
   std::cerr << text.str() << std::endl;

@@ -6,13 +6,12 @@
 #include <algorithm>
 #include <climits>
 #include <cstdint>
-#include <cstdio>
 #include <cstring>
 #include <limits>
 #include <numeric>
-#include <sstream>
 
 #include "rendezvous/base/signal_abbreviation.hpp"
+#include "rendezvous/base/text_stream.hpp"
 
 namespace ddp::rendezvous {
 
@@ -36,7 +35,7 @@ std::size_t edit_distance(const std::string& a, const std::string& b) {
 
 // Returns whether the parts of `word`, which dashes separate, are parts of `whole` in the same order.
 bool has_parts_of(const std::string& whole, const std::string& word) {
-  std::istringstream all(whole), wanted(word);
+  TextStream all(whole), wanted(word);
   std::string part, next;
   std::getline(wanted, next, '-');
   while (std::getline(all, part, '-')) {
@@ -102,8 +101,8 @@ std::string describe_bytes(std::size_t bytes) {
     if (value < 999.95) break;  // what would print as 1000.0
   }
   char text[32];
-  std::snprintf(text, sizeof(text), "%.1f %s", value, unit);
-  return text;
+  const auto end = std::to_chars(text, text + sizeof text, value, std::chars_format::fixed, 1);
+  return std::string(text, end.ptr) + " " + unit;
 }
 
 std::string host_name() {

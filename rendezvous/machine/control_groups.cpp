@@ -2,7 +2,8 @@
 #include "rendezvous/machine/control_groups.hpp"
 
 #include <algorithm>
-#include <fstream>
+
+#include "rendezvous/base/text_stream.hpp"
 
 namespace ddp::rendezvous {
 namespace {
@@ -21,7 +22,7 @@ void add_with_parents(std::vector<ControlGroup>& groups, int version, const std:
 std::vector<ControlGroup> control_groups(const std::string& controller, const std::string& cgroup_file,
                                          const std::string& mounted_at) {
   std::vector<ControlGroup> groups;
-  std::ifstream file(cgroup_file);
+  FileStream file(cgroup_file);
   // A line is "number:controllers:path"; version 2 has number 0 and no controllers.
   for (std::string line; std::getline(file, line);) {
     const std::size_t first = line.find(':');

@@ -6,17 +6,16 @@
 #include <cerrno>
 #include <climits>
 #include <filesystem>
-#include <fstream>
-#include <sstream>
 #include <vector>
 
 #include "rendezvous/base/text.hpp"
+#include "rendezvous/base/text_stream.hpp"
 
 namespace ddp::rendezvous {
 
 CpuSet parse_cpu_list(const std::string& text) {
   CpuSet cpus;
-  std::istringstream in(text);
+  TextStream in(text);
   for (int first; in >> first;) {
     int last = first;
     if (in.peek() == '-') in.ignore() >> last;
@@ -53,7 +52,7 @@ std::map<int, int> numa_node_of_cpus(const std::string& sysfs) {
     const std::string name = entry->path().filename();
     if (!name.starts_with(prefix)) continue;
     const auto node = parse_number<int>(name.substr(prefix.size()));
-    std::ifstream file(entry->path() / "cpulist");
+    FileStream file(entry->path() / "cpulist");
     std::string list;
     if (!node || !std::getline(file, list)) continue;
     for (const int cpu : parse_cpu_list(list)) nodes[cpu] = *node;

@@ -1,16 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "rendezvous/machine/memory_left.hpp"
 
-#include <fstream>
-#include <sstream>
-
+#include "rendezvous/base/text_stream.hpp"
 #include "rendezvous/machine/control_groups.hpp"
 
 namespace ddp::rendezvous {
 namespace {
 
 std::optional<std::uint64_t> read_number(const std::string& file) {
-  std::ifstream in(file);
+  FileStream in(file);
   std::uint64_t value = 0;
   if (in >> value) return value;
   return std::nullopt;  // absent, or "max"
@@ -18,7 +16,7 @@ std::optional<std::uint64_t> read_number(const std::string& file) {
 
 // Returns the bytes of files that the kernel has cached for this group and can drop.
 std::uint64_t cached_files(const std::string& file, const std::string& prefix) {
-  std::ifstream in(file);
+  FileStream in(file);
   std::uint64_t sum = 0;
   std::string name;
   for (std::uint64_t value = 0; in >> name >> value;) {

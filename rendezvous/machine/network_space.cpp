@@ -3,13 +3,13 @@
 
 #include <sys/stat.h>
 
-#include <fstream>
+#include "rendezvous/base/text_stream.hpp"
 
 namespace ddp::rendezvous {
 
 NetworkSpace own_network_space() {
   NetworkSpace own;
-  std::ifstream("/proc/sys/kernel/random/boot_id") >> own.boot;
+  FileStream("/proc/sys/kernel/random/boot_id") >> own.boot;
   struct stat network = {};
   if (stat("/proc/self/ns/net", &network) == 0) own.network = std::to_string(network.st_ino);
   return own;

@@ -11,13 +11,12 @@
 #include <climits>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
 #include <set>
-#include <sstream>
 #include <system_error>
 #include <utility>
 
 #include "rendezvous/base/error.hpp"
+#include "rendezvous/base/text_stream.hpp"
 #include "rendezvous/net/socket_process.hpp"
 
 namespace ddp::rendezvous {
@@ -122,10 +121,10 @@ struct Listening {
 Listening listening_on(std::uint16_t port) {
   Listening found;
   for (const char* table : {"/proc/net/tcp", "/proc/net/tcp6"}) {
-    std::ifstream file(table);
+    FileStream file(table);
     std::string line;
     while (std::getline(file, line)) {
-      std::istringstream fields(line);
+      TextStream fields(line);
       std::string slot, local, remote, state, queues, timer, retransmits, uid, timeout, inode;
       fields >> slot >> local >> remote >> state >> queues >> timer >> retransmits >> uid >> timeout >> inode;
       const std::size_t colon = local.rfind(':');

@@ -12,10 +12,9 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
-#include <fstream>
 #include <memory>
-#include <sstream>
 
+#include "rendezvous/base/text_stream.hpp"
 #include "rendezvous/net/addresses/numeric_address.hpp"
 #include "rendezvous/net/addresses/own_address.hpp"
 
@@ -102,7 +101,7 @@ std::string in_proc_net(const ConnectionEnds::End& end, bool v4) {
 // users that its user namespace does not know.
 bool user_is_ambiguous() {
   if (::geteuid() != kOverflowUser) return false;
-  std::ifstream map("/proc/self/uid_map");
+  FileStream map("/proc/self/uid_map");
   std::uint64_t inside = 1, outside = 1, count = 0;
   map >> inside >> outside >> count;
   return inside != 0 || outside != 0 || count < UINT32_MAX;
@@ -225,7 +224,7 @@ PeerUsers::Asked PeerUsers::read_proc_net(const ConnectionEnds& ends, std::optio
   for (const bool v4 : {true, false}) {
     if (v4 && !may_be_v4) continue;
     errno = 0;
-    std::ifstream table(v4 ? "/proc/net/tcp" : "/proc/net/tcp6");
+    FileStream table(v4 ? "/proc/net/tcp" : "/proc/net/tcp6");
     if (!table) {
       if (errno == EMFILE || errno == ENFILE) return Asked::NotNow;
       continue;
@@ -235,7 +234,7 @@ PeerUsers::Asked PeerUsers::read_proc_net(const ConnectionEnds& ends, std::optio
     for (std::string line; std::getline(table, line);) {
       const std::size_t at = line.find(wanted);
       if (at == std::string::npos) continue;
-      std::istringstream fields(line.substr(at + wanted.size()));
+      TextStream fields(line.substr(at + wanted.size()));
       std::string state, queues, timer, retransmits, timeout;
       Found one = {};
       fields >> state >> queues >> timer >> retransmits >> one.uid >> timeout >> one.inode;
@@ -264,9 +263,9 @@ void PeerUsers::use_next_source() {
 // Not getpwuid(), which may ask a directory service and wait for it.
 std::string user_name(uid_t uid) {
   const std::string number = std::to_string(uid);
-  std::ifstream users("/etc/passwd");
+  FileStream users("/etc/passwd");
   for (std::string line; std::getline(users, line);) {
-    std::istringstream fields(line);
+    TextStream fields(line);
     std::string name, password, id;
     std::getline(fields, name, ':');
     std::getline(fields, password, ':');

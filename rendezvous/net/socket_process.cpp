@@ -6,8 +6,9 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <fstream>
 #include <memory>
+
+#include "rendezvous/base/text_stream.hpp"
 
 namespace ddp::rendezvous {
 namespace {
@@ -43,7 +44,7 @@ std::string process_with_socket(const std::set<std::string>& inodes, std::option
     if (user && !belongs_to(process, *user)) continue;
     if (!holds_one_of(process + "/fd", inodes)) continue;
     std::string name;
-    std::ifstream file(process + "/comm");
+    FileStream file(process + "/comm");
     std::getline(file, name);
     // A process chooses its name, and this one is for a terminal.
     std::replace_if(

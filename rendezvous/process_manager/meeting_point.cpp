@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "rendezvous/process_manager/meeting_point.hpp"
 
-#include <sstream>
-
 #include "rendezvous/base/error.hpp"
 #include "rendezvous/base/text.hpp"
+#include "rendezvous/base/text_stream.hpp"
 #include "rendezvous/net/addresses/reachable.hpp"
 
 namespace ddp::rendezvous {
@@ -17,7 +16,7 @@ constexpr std::chrono::seconds kTimeout{60};  // all processes of the starter ar
 MeetingPoint meeting_point(KeyValueStore store, int rank, const std::string& note) {
   std::string own;
   if (rank == 0) own = own_reachable_address() + "," + std::to_string(reserve_port()) + "," + note;
-  std::istringstream words(exchange(store, rank, own, kTimeout));
+  TextStream words(exchange(store, rank, own, kTimeout));
   MeetingPoint point;
   std::string port;
   std::getline(words, point.host, ',');

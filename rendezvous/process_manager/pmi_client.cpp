@@ -13,10 +13,10 @@
 
 #include <cerrno>
 #include <cstdlib>
-#include <sstream>
 
 #include "rendezvous/base/error.hpp"
 #include "rendezvous/base/text.hpp"
+#include "rendezvous/base/text_stream.hpp"
 #include "rendezvous/process_manager/clients.hpp"
 
 namespace ddp::rendezvous {
@@ -35,7 +35,7 @@ class PmiClient {
   std::string ask(const std::string& command, const std::string& answer, const std::string& wanted = "") {
     send("cmd=" + command + "\n");
     const std::string line = read_line();
-    std::istringstream words(line);
+    TextStream words(line);
     std::string name, code = "0", value;
     for (std::string word; words >> word;) {
       if (word.starts_with("cmd=")) name = word.substr(4);

@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <charconv>
 #include <optional>
-#include <sstream>
 #include <utility>
 
 #include "rendezvous/base/text.hpp"
+#include "rendezvous/base/text_stream.hpp"
 #include "rendezvous/store/store.hpp"
 #include "runtime/collective/describe_operation.hpp"
 
@@ -34,7 +34,7 @@ std::string ago(system_clock::time_point then, system_clock::time_point now) {
 }
 
 std::optional<LastCall> decode_line(const std::string& line) {
-  std::istringstream fields(line);
+  rendezvous::TextStream fields(line);
   LastCall call;
   char state = 0;
   std::int64_t since = 0;
@@ -62,7 +62,7 @@ std::string encode(const std::map<std::string, LastCall>& calls) {
 }
 
 std::vector<LastCall> decode(const std::string& text) {
-  std::istringstream lines(text);
+  rendezvous::TextStream lines(text);
   std::vector<LastCall> calls;
   for (std::string line; std::getline(lines, line);) {
     if (std::optional<LastCall> call = decode_line(line)) calls.push_back(std::move(*call));

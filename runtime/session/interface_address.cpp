@@ -6,9 +6,9 @@
 #include <sys/socket.h>
 
 #include <memory>
-#include <sstream>
 
 #include "rendezvous/base/error.hpp"
+#include "rendezvous/base/text_stream.hpp"
 
 namespace ddp::runtime {
 namespace {
@@ -20,7 +20,7 @@ using rendezvous::system_error;
 // Returns "" if none of the interfaces has an address of the family.
 std::string first_address(const ifaddrs* list, const std::string& interfaces, int family) {
   const socklen_t length = family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
-  std::istringstream names(interfaces);
+  rendezvous::TextStream names(interfaces);
   for (std::string name; std::getline(names, name, ',');) {
     for (const ifaddrs* i = list; i != nullptr; i = i->ifa_next) {
       if (i->ifa_addr == nullptr || i->ifa_addr->sa_family != family || name != i->ifa_name) continue;

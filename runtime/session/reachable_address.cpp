@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <iterator>
 #include <optional>
-#include <sstream>
 #include <vector>
 
 #include "rendezvous/base/error.hpp"
+#include "rendezvous/base/text_stream.hpp"
 #include "rendezvous/machine/network_space.hpp"
 #include "rendezvous/net/addresses/numeric_address.hpp"
 #include "rendezvous/net/addresses/own_address.hpp"
@@ -61,7 +61,7 @@ std::string encode_location(const std::string& host, const std::vector<std::stri
 std::optional<std::vector<std::string>> addresses_elsewhere(const std::vector<std::string>& lines,
                                                             const std::string& here) {
   for (const std::string& line : lines) {
-    std::istringstream words(line);
+    rendezvous::TextStream words(line);
     std::string host;
     words >> host;
     if (host != here) return std::vector<std::string>(std::istream_iterator<std::string>(words), {});

@@ -5,12 +5,12 @@
 #include <atomic>
 #include <csignal>
 #include <cstdio>
-#include <sstream>
 #include <utility>
 
 #include "collectives/backend_loader.hpp"
 #include "collectives/host/backend.hpp"
 #include "rendezvous/base/error.hpp"
+#include "rendezvous/base/text_stream.hpp"
 #include "rendezvous/store/store.hpp"
 #include "rendezvous/worker_contract.hpp"
 #include "runtime/collective/make_operation.hpp"
@@ -318,7 +318,7 @@ std::vector<SplitChoice> Session::exchange(Group& parent, const SplitChoice& min
   const auto own_rank = static_cast<std::size_t>(parent.operations->rank());
   store->set(prefix + std::to_string(own_rank), std::to_string(mine.color) + " " + std::to_string(mine.key));
   for (std::size_t rank = 0; rank < members; ++rank) {
-    std::istringstream choice(store->get(prefix + std::to_string(rank), options_.init_timeout));
+    rendezvous::TextStream choice(store->get(prefix + std::to_string(rank), options_.init_timeout));
     choice >> choices[rank].color >> choices[rank].key;
   }
   return choices;

@@ -18,13 +18,13 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
 #include <string_view>
 #include <utility>
 
 #include "collectives/gpu/cuda_api.hpp"
 #include "rendezvous/base/error.hpp"
 #include "rendezvous/base/text.hpp"
+#include "rendezvous/base/text_stream.hpp"
 #include "rendezvous/base/thread.hpp"
 #include "rendezvous/worker_contract.hpp"
 #include "runtime/base/environment.hpp"
@@ -72,7 +72,7 @@ std::vector<std::string> names_of_threads() {
   while (const dirent* entry = readdir(folder)) {
     if (entry->d_name[0] == '.') continue;
     std::string name = "?";
-    std::getline(std::ifstream(std::string("/proc/self/task/") + entry->d_name + "/comm"), name);
+    std::getline(rendezvous::FileStream(std::string("/proc/self/task/") + entry->d_name + "/comm"), name);
     names.push_back(name);
   }
   closedir(folder);

@@ -129,6 +129,21 @@ forbid "$code" 'utf8'                    'rendezvous/link/printable\.cpp'
 forbid "$code" 'Eigen/'                  'apps/train/([a-z]*/)?[a-z_]*\.[ch]pp'
 forbid "$code" 'catch2/'                 "$none"
 
+# A program's compiler flags and its locale change what is inlined into the program: only libddp looks for NaN and
+# infinity, and numbers become text and are read in one way everywhere.
+# absent FOLDERS PATTERN EXCEPT: no file in FOLDERS may have PATTERN, except files that match EXCEPT.
+absent() {
+  local found
+  found=$(grep -rnP --include='*.hpp' --include='*.cpp' --include='*.cuh' --include='*.h' "$2" $1 | grep -vE "^($3):")
+  if [ -n "$found" ]; then
+    printf '%s\n' "$found"
+    bad=1
+  fi
+}
+absent runtime/include '^(?!\s*//).*(std::is(nan|inf|finite)\b|printf\(.*%[-+.0-9]*[efg]|std::(sto|strto)(d|f|ld)\b)' "$none"
+library='collectives rendezvous/base rendezvous/kept rendezvous/machine rendezvous/net rendezvous/process_manager rendezvous/store'
+absent "$library runtime" 'std::[io]?(string|f)stream'  'rendezvous/base/(text_stream|check)\.hpp|runtime/include/.*'
+
 # The Python package imports nothing but these: Python's own library, and cloudpickle if it is there. The program of its
 # workers runs as a script, before they know where the package is.
 own='__future__|_pickle|collections|ctypes|dataclasses|fcntl|functools|importlib|io|json|os|pickle|runpy|signal|struct|subprocess|sys|sysconfig|tempfile|time|traceback|types|typing'

@@ -14,13 +14,13 @@
 #include <cstring>
 #include <iterator>
 #include <optional>
-#include <sstream>
 #include <string>
 #include <utility>
 
 #include "collectives/host/failure.hpp"
 #include "rendezvous/base/descriptor_message.hpp"
 #include "rendezvous/base/pipe.hpp"
+#include "rendezvous/base/text_stream.hpp"
 
 namespace ddp::collectives {
 namespace {
@@ -281,7 +281,7 @@ Descriptor connect_to(const std::string& name, std::string& why) {
 
 // The ranks that a welcome names: those that are apart.
 std::vector<std::uint32_t> named_in(const std::string& welcome) {
-  std::istringstream words(welcome.substr(std::min(sizeof kWelcome - 1, welcome.size())));
+  rendezvous::TextStream words(welcome.substr(std::min(sizeof kWelcome - 1, welcome.size())));
   return {std::istream_iterator<std::uint32_t>(words), {}};
 }
 

@@ -6,8 +6,8 @@
 
 #include <algorithm>
 #include <bit>
-#include <fstream>
 
+#include "rendezvous/base/text_stream.hpp"
 #include "rendezvous/machine/control_groups.hpp"
 
 namespace ddp::collectives {
@@ -32,10 +32,11 @@ bool meet(const CpuMask& a, const CpuMask& b) {
 std::optional<double> quota_of(const rendezvous::ControlGroup& group) {
   double quota = 0, period = 0;
   if (group.version == 2) {
-    std::ifstream file(group.folder + "/cpu.max");  // "max 100000" without a limit
+    rendezvous::FileStream file(group.folder + "/cpu.max");  // "max 100000" without a limit
     if (!(file >> quota >> period)) return std::nullopt;
   } else {
-    std::ifstream quota_file(group.folder + "/cpu.cfs_quota_us"), period_file(group.folder + "/cpu.cfs_period_us");
+    rendezvous::FileStream quota_file(group.folder + "/cpu.cfs_quota_us"),
+        period_file(group.folder + "/cpu.cfs_period_us");
     if (!(quota_file >> quota) || !(period_file >> period)) return std::nullopt;
   }
   if (quota <= 0 || period <= 0) return std::nullopt;

@@ -5,13 +5,13 @@
 #include <atomic>
 #include <cstdio>
 #include <map>
-#include <sstream>
 #include <string>
 #include <utility>
 
 #include "collectives/host/failure.hpp"
 #include "rendezvous/base/error.hpp"
 #include "rendezvous/base/random_id.hpp"
+#include "rendezvous/base/text_stream.hpp"
 #include "rendezvous/net/listen.hpp"
 
 namespace ddp::collectives {
@@ -27,7 +27,7 @@ std::vector<std::string> gather_all(const ddp_backend_group_config& config, cons
   std::vector<std::string> all;
   if (config.rank != 0) {
     notes.set(kind + "/" + std::to_string(config.rank), own);
-    std::istringstream lines(notes.get(published, words_of_rank(0)));
+    rendezvous::TextStream lines(notes.get(published, words_of_rank(0)));
     std::getline(lines, first);
     for (std::string line; std::getline(lines, line);) all.push_back(line);
     if (all.size() != static_cast<std::size_t>(config.size))
@@ -87,19 +87,18 @@ void say_what_is_apart(const ddp_backend_group_config& config, const Layout& lay
 std::unique_ptr<OtherNodesPlan> find_others(const ddp_backend_group_config& config, const Notes& notes,
                                             const Met& met) {
   rendezvous::Listeners listeners = rendezvous::listen_on({config.local_address}, 0);
-  std::ostringstream own;
-  own << met.ranks.front() << " " << met.segment->plan().ring_bytes << " " << listeners.port << " "
-      << config.local_address;
+  const std::string own = std::to_string(met.ranks.front()) + " " + std::to_string(met.segment->plan().ring_bytes) +
+                          " " + std::to_string(listeners.port) + " " + config.local_address;
   std::string first;
   if (config.rank == 0) {
     for (int i = 0; i < 8; ++i) first += rendezvous::random_id();
   }
-  const std::vector<std::string> lines = gather_all(config, notes, "address", own.str(), first);
+  const std::vector<std::string> lines = gather_all(config, notes, "address", own, first);
   std::vector<std::uint32_t> first_of_node;
   std::vector<Endpoint> endpoints;
   std::size_t ring_bytes = met.segment->plan().ring_bytes;
   for (const std::string& line : lines) {
-    std::istringstream words(line);
+    rendezvous::TextStream words(line);
     std::uint32_t first_rank = 0;
     std::size_t rings = 0;
     Endpoint endpoint;

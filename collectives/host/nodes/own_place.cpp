@@ -3,9 +3,8 @@
 
 #include <unistd.h>
 
-#include <sstream>
-
 #include "rendezvous/base/text.hpp"
+#include "rendezvous/base/text_stream.hpp"
 #include "rendezvous/machine/cpus.hpp"
 #include "rendezvous/machine/network_space.hpp"
 
@@ -30,7 +29,7 @@ std::string to_word(const OwnPlace& place) {
 }
 
 OwnPlace place_from(const std::string& word) {
-  std::istringstream parts(word);
+  rendezvous::TextStream parts(word);
   OwnPlace place;
   std::string numa_node;
   std::getline(parts, place.boot, '/');

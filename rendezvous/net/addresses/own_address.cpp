@@ -9,11 +9,11 @@
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <fstream>
 #include <memory>
 
 #include "rendezvous/base/descriptor.hpp"
 #include "rendezvous/base/text.hpp"
+#include "rendezvous/base/text_stream.hpp"
 #include "rendezvous/net/addresses/numeric_address.hpp"
 
 namespace ddp::rendezvous {
@@ -36,7 +36,7 @@ bool may_be_own_name(const std::string& host) {
 
 // Some failover setups allow any address to be bound; then a successful bind proves nothing.
 bool is_any_address_bindable(int family) {
-  std::ifstream file(family == AF_INET ? "/proc/sys/net/ipv4/ip_nonlocal_bind" : "/proc/sys/net/ipv6/ip_nonlocal_bind");
+  FileStream file(family == AF_INET ? "/proc/sys/net/ipv4/ip_nonlocal_bind" : "/proc/sys/net/ipv6/ip_nonlocal_bind");
   return file.get() == '1';
 }
 

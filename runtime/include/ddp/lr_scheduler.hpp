@@ -19,8 +19,8 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <functional>
+#include <locale>
 #include <sstream>
 #include <string>
 #include <type_traits>
@@ -57,16 +57,20 @@ class LRScheduler {
 
   /// Returns the state as one line of text, for a checkpoint's metadata. It has all bits of the rates.
   virtual std::string state_dict() const {
-    std::string text = "epoch " + std::to_string(last_epoch_) + ", base";
-    for (const double base : bases_) text += " " + to_text(base);
-    text += ", lr";
-    for (const double* lr : lrs_) text += " " + to_text(*lr);
-    return text;
+    std::ostringstream out;
+    out.imbue(std::locale::classic());  // not the program's, which may have another decimal point
+    out.precision(17);
+    out << "epoch " << last_epoch_ << ", base";
+    for (const double base : bases_) out << " " << base;
+    out << ", lr";
+    for (const double* lr : lrs_) out << " " << *lr;
+    return out.str();
   }
   /// Goes on from a state, and sets the optimizer's learning rates to what they were. Throws Error with
   /// Status::Corrupt, and changes nothing, if the text is no state of a schedule with as many groups.
   virtual void load_state_dict(const std::string& text) {
     std::istringstream in(text);
+    in.imbue(std::locale::classic());
     std::int64_t epoch = 0;
     std::vector<double> bases(bases_.size()), lrs(lrs_.size());
     bool good = word(in, "epoch") && in >> epoch && in.get() == ',' && word(in, "base");
@@ -115,11 +119,6 @@ class LRScheduler {
  private:
   friend class SequentialLR;
 
-  static std::string to_text(double value) {
-    char text[32];
-    std::snprintf(text, sizeof text, "%.17g", value);
-    return text;
-  }
   static bool word(std::istream& in, const char* expected) {
     std::string found;
     return in >> found && found == expected;

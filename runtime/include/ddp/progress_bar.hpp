@@ -14,6 +14,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <locale>
+#include <sstream>
 #include <string>
 #include <utility>
 
@@ -60,13 +62,11 @@ inline std::string clock_text(double seconds) {
 
 // "34.5/s", or "2.5 s each" for slow ones
 inline std::string rate_text(double per_second) {
-  char text[32];
-  if (per_second >= 1) {
-    std::snprintf(text, sizeof text, per_second < 1000 ? "%.1f/s" : "%.0f/s", per_second);
-  } else {
-    std::snprintf(text, sizeof text, "%.1f s each", 1 / per_second);
-  }
-  return text;
+  std::ostringstream text;
+  text.imbue(std::locale::classic());
+  text.precision(per_second < 1000 ? 1 : 0);
+  text << std::fixed << (per_second < 1 ? 1 / per_second : per_second) << (per_second < 1 ? " s each" : "/s");
+  return text.str();
 }
 
 // Cuts text to at most `columns` characters, and no UTF-8 character in two.

@@ -18,6 +18,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <locale>
 #include <numeric>
 #include <random>
 #include <sstream>
@@ -81,6 +82,7 @@ inline std::string to_string(const SamplerState& state) {
 inline SamplerState sampler_state(const std::string& text) {
   SamplerState state;
   std::istringstream in(text);
+  in.imbue(std::locale::classic());  // not the program's, which may put commas into numbers
   std::string word;
   const auto number = [&](const char* before, std::uint64_t& value) {
     return in >> word && word == before && in >> value;

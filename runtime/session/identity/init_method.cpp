@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "runtime/session/identity/init_method.hpp"
 
-#include <sstream>
 #include <string_view>
 
 #include "rendezvous/base/error.hpp"
 #include "rendezvous/base/text.hpp"
+#include "rendezvous/base/text_stream.hpp"
 
 namespace ddp::runtime {
 namespace {
@@ -36,7 +36,7 @@ void read_endpoint(InitMethod& method, std::string_view text) {
 }
 
 void read_query(InitMethod& method, const std::string& query) {
-  std::istringstream list(query);
+  rendezvous::TextStream list(query);
   for (std::string entry; std::getline(list, entry, '&');) {
     const std::size_t equals = entry.find('=');
     const std::string name = entry.substr(0, equals);

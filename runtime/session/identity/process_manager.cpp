@@ -7,14 +7,13 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <fstream>
 #include <limits>
 #include <mutex>
-#include <sstream>
 #include <string>
 #include <system_error>
 
 #include "rendezvous/base/error.hpp"
+#include "rendezvous/base/text_stream.hpp"
 #include "rendezvous/process_manager/meeting_point.hpp"
 #include "rendezvous/slurm_step.hpp"
 #include "rendezvous/worker_contract.hpp"
@@ -132,10 +131,10 @@ std::string maker_of_socket(int socket) {
   ucred maker = {};
   socklen_t size = sizeof maker;
   if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &maker, &size) != 0 || maker.pid <= 0) return "";
-  std::ifstream file("/proc/" + std::to_string(maker.pid) + "/stat");
+  rendezvous::FileStream file("/proc/" + std::to_string(maker.pid) + "/stat");
   std::string stat;
   if (!std::getline(file, stat)) return "";
-  std::istringstream fields(stat.substr(stat.rfind(')') + 1));
+  rendezvous::TextStream fields(stat.substr(stat.rfind(')') + 1));
   std::string field;
   constexpr int kStartTime = 22, kBehindName = 3;
   for (int i = kBehindName; i <= kStartTime; ++i) fields >> field;

@@ -6,6 +6,7 @@
 #include <catch2/catch.hpp>
 
 #include "tests/support/fake_sysfs.hpp"
+#include "tests/support/program_locale.hpp"
 
 using namespace ddp::rendezvous;
 using ddp::testing::FakeSysfs;
@@ -15,6 +16,8 @@ TEST_CASE("CPUs: lists are read as the kernel writes them", "[rendezvous][unit]"
   CHECK(parse_cpu_list("").empty());
   CHECK(parse_cpu_list("\n").empty());
   CHECK(parse_cpu_list("5") == CpuSet{5});
+  const ddp::testing::ProgramLocale locale;
+  CHECK(parse_cpu_list("0-2,4,6-7\n") == CpuSet{0, 1, 2, 4, 6, 7});
 }
 
 TEST_CASE("CPUs: those that are allowed are those that the kernel reports", "[rendezvous][unit]") {

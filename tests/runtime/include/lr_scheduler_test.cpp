@@ -10,6 +10,7 @@
 #include "ddp/adam.hpp"
 #include "ddp/sgd.hpp"
 #include "tests/runtime/training/golden_numbers.hpp"
+#include "tests/support/program_locale.hpp"
 
 using Catch::Matchers::Contains;
 using ddp::LRScheduler;
@@ -160,6 +161,18 @@ TEST_CASE("lr_scheduler: goes on from its state with the same bits, also one tha
       CHECK(later.get_last_lr() == schedule.get_last_lr());
     }
   }
+}
+
+TEST_CASE("lr_scheduler: the state is the same text in every locale", "[training][unit]") {
+  TwoOfSGD model;
+  ddp::StepLR schedule(model.optimizer, 1);
+  for (int epoch = 0; epoch < 1000; ++epoch) schedule.step();
+  const std::string state = schedule.state_dict();
+  CHECK_THAT(state, Contains("epoch 1000, base 0.10000000000000001 0.029999999999999999, lr "));
+  const ddp::testing::ProgramLocale locale;
+  CHECK(schedule.state_dict() == state);
+  schedule.load_state_dict(state);
+  CHECK(schedule.last_epoch() == 1000);
 }
 
 TEST_CASE("lr_scheduler: another text than a state is refused, and changes nothing", "[training][unit]") {

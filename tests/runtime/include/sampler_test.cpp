@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "tests/runtime/include/index_hash.hpp"
+#include "tests/support/program_locale.hpp"
 
 using ddp::DistributedSampler;
 using ddp::SamplerState;
@@ -209,4 +210,11 @@ TEST_CASE("sampler state: is one line of text and comes back from it", "[runtime
         "epoch 99999999999999999999, position 1 of 2, seed 7, in order"}) {
     CHECK_THROWS_AS(ddp::sampler_state(bad), ddp::Error);
   }
+}
+
+TEST_CASE("sampler state: is the same text in every locale", "[runtime][unit]") {
+  const SamplerState state = {3, 4096, 50000, 7, true};
+  const ddp::testing::ProgramLocale locale;
+  CHECK(ddp::to_string(state) == "epoch 3, position 4096 of 50000, seed 7, shuffled");
+  CHECK(ddp::sampler_state(ddp::to_string(state)) == state);
 }

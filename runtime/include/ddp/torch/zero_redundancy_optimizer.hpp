@@ -21,6 +21,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <locale>
 #include <map>
 #include <memory>
 #include <optional>
@@ -201,6 +202,7 @@ class ZeroRedundancyOptimizer : public Plain {
   }
   void check_same_everywhere() {
     std::ostringstream mine;
+    mine.imbue(std::locale::classic());  // every rank's numbers look the same
     for_each_parameter([&](const at::Tensor& p) { mine << p.scalar_type() << ' ' << p.sizes() << ", "; });
     const auto all = group_.all_gather_object(mine.str());
     for (std::size_t rank = 1; rank < all.size(); ++rank) {
