@@ -3,6 +3,7 @@
 /// Checkpoints: one file in the safetensors format, or a folder in which all ranks save a training's steps.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -130,7 +131,8 @@ inline std::vector<Tensor> share_of(const std::vector<Tensor>& tensors, const Pr
   for (const Tensor& tensor : tensors) {  // a tensor is of the rank in whose part its middle lies
     const double bytes = static_cast<double>(bytes_of(tensor));
     const double middle = all > 0 ? (before + bytes / 2) / all : 0;
-    if (static_cast<int>(middle * group.size()) == group.rank()) share.push_back(tensor);
+    const int owner = std::min(static_cast<int>(middle * group.size()), group.size() - 1);  // of empty ones at the end
+    if (owner == group.rank()) share.push_back(tensor);
     before += bytes;
   }
   return share;
@@ -157,7 +159,7 @@ class Checkpoint {
     return value ? std::optional<std::string>(value) : std::nullopt;
   }
   /// Returns all tensors in the order of names, without data. Those of a type that libddp does not
-  /// have are left out.
+  /// have, such as F8_E4M3, are left out. The file's BOOL is DType::UInt8, bytes of 0 and 1.
   std::vector<Tensor> tensors() const {
     std::vector<Tensor> all;
     for (std::size_t i = 0; i < ddp_checkpoint_tensor_count(checkpoint_.get()); ++i) {

@@ -155,15 +155,15 @@ const CheckpointRecord::Tensor& Checkpoint::find(const std::string& name) const 
 void Checkpoint::mismatch(const std::string& name, const Record::Tensor& tensor, const std::string& asked,
                           std::int32_t dtype) const {
   throw Error(ErrorCode::Mismatch, "checkpoint " + path_ + ": tensor " + name + " is " + to_string(tensor.shape) +
-                                       " of " + tensor.dtype + ", but " + asked + " of " +
-                                       std::string(file_type(dtype)) + " was asked for");
+                                       " of " + tensor.dtype + (own_type(tensor.dtype) ? "" : ", which libddp lacks") +
+                                       ", but " + asked + " of " + std::string(file_type(dtype)) + " was asked for");
 }
 
 void Checkpoint::read(const std::string& name, const ddp_buffer& buffer, std::span<const std::int64_t> shape) const {
   check_elements(name.c_str(), buffer.data, buffer.count, buffer.dtype);
   check_device(name.c_str(), buffer.device);
   const Record::Tensor& tensor = find(name);
-  if (tensor.dtype != file_type(buffer.dtype) || !std::ranges::equal(tensor.shape, shape)) {
+  if (own_type(tensor.dtype) != buffer.dtype || !std::ranges::equal(tensor.shape, shape)) {
     mismatch(name, tensor, to_string(shape), buffer.dtype);
   }
   read_slice(name, buffer, whole_box(tensor.shape));
@@ -173,7 +173,7 @@ void Checkpoint::read_slice(const std::string& name, const ddp_buffer& buffer, c
   check_elements(name.c_str(), buffer.data, buffer.count, buffer.dtype);
   check_device(name.c_str(), buffer.device);
   const Record::Tensor& tensor = find(name);
-  if (tensor.dtype != file_type(buffer.dtype) || !is_within(box, tensor.shape)) {
+  if (own_type(tensor.dtype) != buffer.dtype || !is_within(box, tensor.shape)) {
     mismatch(name, tensor, to_string(box), buffer.dtype);
   }
   if (buffer.count != element_count(box)) {

@@ -63,6 +63,9 @@ std::vector<TensorSlice> take_slices(std::span<const ddp_tensor_slice> slices) {
   if (slices.data() == nullptr && !slices.empty()) invalid("the tensors are null");
   std::vector<TensorSlice> taken;
   for (const ddp_tensor_slice& each : slices) taken.push_back(take_slice(each));
+  std::stable_sort(taken.begin(), taken.end(), [](const TensorSlice& a, const TensorSlice& b) {
+    return lies_before(a.dtype, a.name, b.dtype, b.name);
+  });
   return taken;
 }
 

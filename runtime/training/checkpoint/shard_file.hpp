@@ -29,7 +29,8 @@ struct TensorSlice {
 inline bool is_on_gpu(const TensorSlice& slice) { return slice.device.kind == DDP_CUDA; }
 using MetadataEntries = std::vector<std::pair<std::string, std::string>>;
 
-// Check the caller's arguments and return them as values. Throw rendezvous::Error{InvalidArgument}.
+// Check the caller's arguments and return them as values, slices in the order of the file. Throw
+// rendezvous::Error{InvalidArgument}.
 std::vector<TensorSlice> take_slices(std::span<const ddp_tensor_slice> slices);
 MetadataEntries take_metadata(std::span<const ddp_metadata_entry> metadata);
 

@@ -6,7 +6,8 @@
 //     {"__metadata__":{"step":"7"},"w":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]}}
 //
 // Files are not trusted when read: everything the header claims is checked against the file before
-// it is used. All functions throw rendezvous::Error.
+// it is used. A type that libddp does not know makes only its own tensor unreadable. All functions
+// throw rendezvous::Error.
 #pragma once
 
 #include <cstdint>
@@ -25,8 +26,8 @@ namespace ddp::runtime {
 // ---- Element types, as files name them ----
 
 std::string_view file_type(std::int32_t dtype);               // name of a ddp_dtype
-std::optional<std::int32_t> own_type(std::string_view type);  // the ddp_dtype; none if libddp lacks it
-std::uint64_t file_type_size(std::string_view type);          // bytes of an element; 0: no such type
+std::optional<std::int32_t> own_type(std::string_view type);  // the ddp_dtype that it is read as; none if there is none
+std::uint64_t file_type_size(std::string_view type);          // bytes of an element; 0: unknown
 // Returns the bytes of a tensor of this shape; none if the shape is negative or too large.
 std::optional<std::uint64_t> shape_bytes(std::span<const std::int64_t> shape, std::uint64_t element_size);
 
@@ -47,6 +48,9 @@ struct FileHeader {
   std::map<std::string, std::string> metadata;
 };
 
+// Returns whether tensor a's data is to lie before tensor b's: larger elements come first, so that each is aligned,
+// then names decide. Source: prepare() of the reference implementation.
+bool lies_before(std::int32_t a_dtype, std::string_view a_name, std::int32_t b_dtype, std::string_view b_name);
 // Returns everything that precedes the data of these tensors. path is for messages. Throws
 // Error{InvalidArgument}.
 std::string make_header(const std::string& path, std::span<const ddp_tensor> tensors,

@@ -46,8 +46,9 @@ typedef struct ddp_metadata_entry {
 } ddp_metadata_entry;
 
 /** Saves tensors in one file. It writes a temporary file next to path, fsyncs and renames it, so a crash leaves the
- * previous file or the new one, never half of one. Tensors are stored in the order given. Call it on one rank, and let
- * the others wait, for example in a barrier. Any thread. metadata may be NULL if metadata_count is 0.
+ * previous file or the new one, never half of one. Tensors are stored by the size of their elements, the largest first,
+ * so that all are aligned, then by name. Call it on one rank, and let the others wait, for example in a barrier. Any
+ * thread. metadata may be NULL if metadata_count is 0.
  * DDP_INVALID_ARGUMENT if a name is empty or given twice, DDP_SYSTEM if the file cannot be written; the previous file
  * is then unchanged. */
 DDP_API ddp_status ddp_checkpoint_save(const char* path, const ddp_tensor* tensors, size_t tensor_count,
@@ -65,7 +66,7 @@ DDP_API const char* ddp_checkpoint_metadata(const ddp_checkpoint* checkpoint, co
 /** Returns the number of tensors. */
 DDP_API size_t ddp_checkpoint_tensor_count(const ddp_checkpoint* checkpoint);
 /** Describes tensor i, in the order of names. In *out, data is NULL, and dtype is -1 for a type that libddp does not
- * have. Valid until the checkpoint is closed. */
+ * have; the file's BOOL is DDP_UINT8, bytes of 0 and 1. Valid until the checkpoint is closed. */
 DDP_API ddp_status ddp_checkpoint_tensor(const ddp_checkpoint* checkpoint, size_t i, ddp_tensor* out);
 /** Copies a tensor into a buffer. shape has rank entries, whose product is buffer.count; it may be NULL if rank is 0.
  * DDP_MISMATCH if the tensor's type or shape differs from what is asked for, DDP_CORRUPT if there is no such tensor or

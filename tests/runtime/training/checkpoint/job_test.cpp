@@ -91,6 +91,14 @@ TEST_CASE("checkpoint folder: ranks can save different whole tensors, and Huggin
   CHECK(ddp::Checkpoint(folder).tensors().size() == 6);
 }
 
+TEST_CASE("checkpoint folder: tensors without elements are saved by one rank each, wherever they stand",
+          "[training][integration]") {
+  const int size = GENERATE(1, 2, 3);
+  const TemporaryFolder place;
+  run(size, "empty shares", {{"FOLDER", place.path()}});
+  CHECK(steps_in(place.path()) == Steps{1, 2, 3, 4});
+}
+
 TEST_CASE("checkpoint folder: a full disk on one rank is an error on all, and later saves succeed",
           "[training][integration]") {
   const TemporaryFolder place;

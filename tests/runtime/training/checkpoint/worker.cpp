@@ -156,6 +156,21 @@ void shares(ddp::CheckpointFolder& folder) {
   folder.save(5, mine, {{"format", "pt"}});
 }
 
+// Saves tensors without elements, before, between and behind others, or alone.
+void empty_shares(ddp::CheckpointFolder& folder) {
+  const ddp::ProcessGroup world = ddp::default_group();
+  const float value = 1;
+  const auto empty = [](const char* name) { return ddp::Tensor{name, nullptr, ddp::DType::Float32, {0, 3}}; };
+  const ddp::Tensor scalar = {"scalar", &value, ddp::DType::Float32, {}};
+  const std::vector<std::vector<ddp::Tensor>> all = {
+      {empty("first"), scalar, empty("last"), empty("very last")}, {empty("only")}, {scalar}, {}};
+  std::int64_t step = 0;
+  for (const std::vector<ddp::Tensor>& tensors : all) {
+    folder.save(++step, ddp::share_of(tensors, world));
+    expect(folder.latest()->tensors().size() == tensors.size(), "each tensor is saved by one rank");
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -175,9 +190,13 @@ int main(int argc, char** argv) {
     const ddp::Session session = ddp::init_process_group(join);
     ddp::CheckpointFolder folder(session.world(), path, options);
     const std::map<std::string, std::function<void()>> programs = {
-        {"save", [&] { save(folder, false); }}, {"save async", [&] { save_async(folder); }},
-        {"load", [&] { load(folder); }},        {"mistakes", [&] { mistakes(folder); }},
-        {"try", [&] { try_save(folder); }},     {"shares", [&] { shares(folder); }},
+        {"save", [&] { save(folder, false); }},
+        {"save async", [&] { save_async(folder); }},
+        {"load", [&] { load(folder); }},
+        {"mistakes", [&] { mistakes(folder); }},
+        {"try", [&] { try_save(folder); }},
+        {"shares", [&] { shares(folder); }},
+        {"empty shares", [&] { empty_shares(folder); }},
     };
     programs.at(what)();
   } catch (const std::exception& e) {

@@ -105,7 +105,8 @@ TEST_CASE("checkpoint: what was saved is read back bit for bit", "[runtime][unit
   CHECK(read.flags == model.flags);
 }
 
-TEST_CASE("checkpoint: data begins at a multiple of 8, tensors lie in the order given", "[runtime][unit]") {
+TEST_CASE("checkpoint: data begins at a multiple of 8, and each tensor at a multiple of its element's size",
+          "[runtime][unit]") {
   const Folder folder;
   const Model model;
   ddp::save_checkpoint(folder.file("c"), model.tensors(), {});
@@ -113,8 +114,14 @@ TEST_CASE("checkpoint: data begins at a multiple of 8, tensors lie in the order 
   std::uint64_t length = 0;
   std::memcpy(&length, bytes.data(), sizeof(length));
   CHECK(length % 8 == 0);
-  CHECK(bytes.substr(8, 11) == "{\"layer.w\":");
-  CHECK(std::memcmp(bytes.data() + 8 + length, model.w.data(), 24) == 0);
+  // Larger elements come first, then names decide: m and seen, layer.w and steps, flags.
+  CHECK(bytes.substr(8, 22) == "{\"adam/m \\\"quoted\\\"\":{");
+  const char* const data = bytes.data() + 8 + length;
+  CHECK(std::memcmp(data, model.m.data(), 16) == 0);
+  CHECK(std::memcmp(data + 16, model.seen.data(), 8) == 0);
+  CHECK(std::memcmp(data + 24, model.w.data(), 24) == 0);
+  CHECK(std::memcmp(data + 48, model.steps.data(), 4) == 0);
+  CHECK(std::memcmp(data + 52, model.flags.data(), 3) == 0);
 }
 
 TEST_CASE("checkpoint: another type or shape than the saved one is a mismatch that names both", "[runtime][unit]") {
@@ -193,7 +200,11 @@ TEST_CASE("checkpoint: a header that contradicts the file is corrupt", "[runtime
       {R"({"w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"w":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})",
        8, "two tensors named w"},
       {R"({"\u001b[2J":7})", 0, "?[2J is not an object"},
-      {R"({"w":{"dtype":"Q4","shape":[1],"data_offsets":[0,4]}})", 4, "unknown type Q4"},
+      {R"({"w":{"dtype":"Q4","shape":[1],"data_offsets":[0,4]}})", 3, "truncated: 4 bytes of data announced, 3 there"},
+      {R"({"w":{"dtype":"Q4","shape":[1],"data_offsets":[4,0]}})", 4, "cannot be"},
+      {R"({"v":{"dtype":"Q4","shape":[9],"data_offsets":[0,3]},"w":{"dtype":"F32","shape":[1],"data_offsets":[2,6]}})",
+       6, "begins at byte 2"},
+      {R"({"w":{"dtype":"BOOL","shape":[2],"data_offsets":[0,4]}})", 4, "cannot be [2] of BOOL"},
       {R"({"w":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}})", 4, "cannot be [2] of F32"},
       {R"({"w":{"dtype":"F32","shape":[1],"data_offsets":[4,0]}})", 4, "cannot be"},
       {R"({"w":{"dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,0]}})", 0, "cannot be"},
@@ -217,10 +228,41 @@ TEST_CASE("checkpoint: an impossible header length is corrupt, and nothing is al
 
 TEST_CASE("checkpoint: a file can be read although it has types that libddp lacks", "[runtime][unit]") {
   const Folder folder;
-  put(folder.file("c"), file_with(R"({"h":{"dtype":"BF16","shape":[3],"data_offsets":[0,6]}})", 6));
+  // F4 has two elements in a byte; what Q9 is nobody knows.
+  put(folder.file("c"), file_with(R"({"a":{"dtype":"F8_E8M0","shape":[3],"data_offsets":[0,3]},)"
+                                  R"("b":{"dtype":"F4","shape":[4,2],"data_offsets":[3,7]},)"
+                                  R"("c":{"dtype":"C64","shape":[1],"data_offsets":[7,15]},)"
+                                  R"("d":{"dtype":"Q9","shape":[9,9],"data_offsets":[15,16]},)"
+                                  R"("h":{"dtype":"BF16","shape":[3],"data_offsets":[16,22]},)"
+                                  R"("known":{"dtype":"U8","shape":[2],"data_offsets":[22,24]}})",
+                                  24));
   const ddp::Checkpoint checkpoint(folder.file("c"));
+  std::vector<std::uint8_t> known(2);
+  checkpoint.read("known", known, {2});
+  CHECK(known == std::vector<std::uint8_t>{'x', 'x'});
+  std::vector<std::string> names;
+  for (const ddp::Tensor& tensor : checkpoint.tensors()) names.push_back(tensor.name);
+  CHECK(names == std::vector<std::string>{"h", "known"});
   std::vector<float> values(3);
-  CHECK_THROWS_WITH(checkpoint.read("h", values, {3}), Contains("[3] of BF16"));
+  CHECK_THROWS_WITH(checkpoint.read("h", values, {3}), Contains("[3] of BF16, but [3] of F32 was asked for"));
+  CHECK_THROWS_WITH(checkpoint.read("a", values, {3}), Contains("a is [3] of F8_E8M0, which libddp lacks"));
+  for (const char* name : {"a", "b", "c", "d"}) {
+    CHECK_THROWS_WITH(checkpoint.read_slice(name, ddp::Buffer(values.data(), 0), {}, {}),
+                      Contains("which libddp lacks"));
+  }
+  checkpoint.verify();
+}
+
+TEST_CASE("checkpoint: a file's booleans are read as bytes", "[runtime][unit]") {
+  const Folder folder;
+  put(folder.file("c"), file_with(R"({"mask":{"dtype":"BOOL","shape":[2,2],"data_offsets":[0,4]}})", 4));
+  const ddp::Checkpoint checkpoint(folder.file("c"));
+  CHECK(checkpoint.tensors().at(0).dtype == ddp::DType::UInt8);
+  std::vector<std::uint8_t> mask(4);
+  checkpoint.read("mask", mask, {2, 2});
+  CHECK(mask == std::vector<std::uint8_t>(4, 'x'));
+  std::vector<std::int8_t> other(4);
+  CHECK_THROWS_WITH(checkpoint.read("mask", other, {2, 2}), Contains("[2, 2] of BOOL, but [2, 2] of I8 was asked for"));
 }
 
 TEST_CASE("checkpoint: no file, a folder, and nonsense are errors with the path", "[runtime][unit]") {
