@@ -131,7 +131,8 @@ inline std::vector<Tensor> share_of(const std::vector<Tensor>& tensors, const Pr
   for (const Tensor& tensor : tensors) {  // a tensor is of the rank in whose part its middle lies
     const double bytes = static_cast<double>(bytes_of(tensor));
     const double middle = all > 0 ? (before + bytes / 2) / all : 0;
-    const int owner = std::min(static_cast<int>(middle * group.size()), group.size() - 1);  // of empty ones at the end
+    // Empty tensors at the end have their middle at the very end: they are the last rank's.
+    const int owner = std::min(static_cast<int>(middle * group.size()), group.size() - 1);
     if (owner == group.rank()) share.push_back(tensor);
     before += bytes;
   }

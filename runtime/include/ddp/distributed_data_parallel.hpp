@@ -105,9 +105,9 @@ class DistributedDataParallel {
   void mark_unused(std::size_t i) { check(ddp_reducer_mark_unused(model_.get(), i)); }
   /// Waits until every gradient is the average over all ranks. A parameter that was never marked is
   /// an error that names it, and it is final; with find_unused_parameters this rank contributes
-  /// what the gradient holds, as PyTorch does: zeros, or what has added up over earlier steps. If no rank used it its
-  /// gradient stays as it was. The caller's gradients
-  /// change only after all reductions have succeeded. Does nothing inside no_sync().
+  /// what its gradient holds, as PyTorch does: zeros, or what has added up over earlier steps. If no
+  /// rank used a parameter, its gradient stays as it was. The caller's gradients change only after all
+  /// reductions have succeeded. Does nothing inside no_sync().
   void synchronize() { check(ddp_reducer_synchronize(model_.get())); }
   /// Returns whether any rank used parameter i in the last step. If not, its gradient is not an
   /// average, but what it was.
@@ -172,14 +172,14 @@ class DistributedDataParallel {
   }
 
   /// Keeps gradients local while it lives, so that they may accumulate; the first backward after it
-  /// reduces the sum. One may be inside another.
+  /// reduces the sum. One NoSync may be inside another.
   class NoSync {
    public:
     /// Begins the part without averages; made by no_sync().
     explicit NoSync(ddp_reducer* model) : model_(model), before_(ddp_reducer_no_sync(model)) {
       detail::check(ddp_reducer_set_no_sync(model_, 1));
     }
-    /// Averages gradients again, unless this part is inside another one.
+    /// Averages gradients again, unless this NoSync is inside another one.
     ~NoSync() { ddp_reducer_set_no_sync(model_, before_); }  // the next call reports an error too
     NoSync(const NoSync&) = delete;
     NoSync& operator=(const NoSync&) = delete;

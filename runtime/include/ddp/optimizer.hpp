@@ -475,9 +475,9 @@ class OptimizerShard {
 /// An optimizer with its whole state on this rank. One thread at a time. The parameters' memory
 /// must stay; the list need not.
 ///
-/// Each step is for all parameters. PyTorch leaves out one whose grad is None; memory is always there, so weight decay
-/// and momentum also move a parameter that no rank used (DistributedDataParallel::was_used()). An lr of 0 in its
-/// group's options leaves its value alone.
+/// Each step is for all parameters. PyTorch leaves out a parameter whose grad is None; here every parameter has a
+/// gradient, so weight decay and momentum also move a parameter that no rank used, for which
+/// DistributedDataParallel::was_used() is false. An lr of 0 in its group's options keeps its value in that step.
 ///
 /// Parameters in the memory of a GPU are stepped there: step() puts two kernels for all of them on the current stream
 /// and returns; the state is in the GPU's memory too. All parameters are on one device. The results are the CPU's to

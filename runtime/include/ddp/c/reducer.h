@@ -117,9 +117,9 @@ DDP_API ddp_status ddp_reducer_mark_ready(ddp_reducer* reducer, size_t i);
 DDP_API ddp_status ddp_reducer_mark_unused(ddp_reducer* reducer, size_t i);
 /** Waits until every gradient is the average over all ranks. A parameter that was never marked is an error that names
  * it, not a hang, and it is final, like marking one twice. With find_unused_parameters this rank contributes what
- * the gradient holds: zeros, or what has added up over earlier steps. If no rank used it its gradient stays as it was.
- * Source: torch reducer.cpp, mark_variable_ready_dense(). The caller's grads change only after all reductions of the
- * step have succeeded. Inside no_sync the call does nothing. */
+ * its gradient holds: zeros, or what has added up over earlier steps. If no rank used a parameter, its gradient stays
+ * as it was. The caller's grads change only after all reductions of the step have succeeded. Inside no_sync the call
+ * does nothing. Source: torch reducer.cpp, mark_variable_ready_dense(). */
 DDP_API ddp_status ddp_reducer_synchronize(ddp_reducer* reducer);
 /** Returns 1 if any rank used parameter i in the last step, so that its gradient is an average; 0 if none did. */
 DDP_API int32_t ddp_reducer_was_used(const ddp_reducer* reducer, size_t i);
