@@ -282,8 +282,11 @@ TEST_CASE("forged checkpoint: a name in it does nothing to the terminal on which
           "[attacks][integration]") {
   const TemporaryFolder folder;
   write_file(folder / "plain",
-             safetensors(R"({"\u001b]0;title\u0007":{"dtype":"Q4","shape":[],"data_offsets":[0,0]}})", ""));
-  CHECK_THAT(load(folder / "plain"), Contains("tensor ?]0;title? is of the unknown type Q4"));
+             safetensors(R"({"\u001b]0;title\u0007":{"dtype":"F32","shape":[1],"data_offsets":[0,0]}})", ""));
+  CHECK_THAT(load(folder / "plain"), Contains("tensor ?]0;title?: bytes 0 to 0 cannot be [1] of F32"));
+  write_file(folder / "plain",
+             safetensors(R"({"w":{"dtype":"\u001b]0;title\u0007","shape":[],"data_offsets":[0,0]}})", ""));
+  CHECK_THAT(load(folder / "plain"), Contains("tensor w: \"?]0;title?\" is no type's name"));
 }
 
 TEST_CASE("shared folder: a checkpoint is not written through links that others have planted",

@@ -27,6 +27,7 @@ static_assert(std::endian::native == std::endian::little, "safetensors files are
 
 constexpr char kMetadata[] = "__metadata__";
 constexpr std::uint64_t kPrefix = 8;
+constexpr char kTypeLetters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_";
 
 // The names of libddp's types, in the order of ddp_dtype, then those that only other programs
 // write.
@@ -80,6 +81,9 @@ FileTensor checked_tensor(const std::string& name, Entry& entry, std::uint64_t d
   const std::uint64_t begin = entry.offsets[0];
   const std::uint64_t end = entry.offsets[1];
   const std::uint64_t size = file_type_size(entry.dtype);
+  // An unknown type's name goes into messages.
+  if (entry.dtype.empty() || entry.dtype.find_first_not_of(kTypeLetters) != std::string::npos)
+    throw WrongJson{"tensor " + name + ": \"" + entry.dtype + "\" is no type's name"};
   if (begin > end || (size != 0 && shape_bytes(entry.shape, size) != end - begin)) {
     throw WrongJson{"tensor " + name + ": bytes " + std::to_string(begin) + " to " + std::to_string(end) +
                     " cannot be " + to_string(entry.shape) + " of " + entry.dtype};
