@@ -30,8 +30,16 @@ forbid runtime/include 'rendezvous/|collectives/|runtime/'                      
 
 # The arrows inside a folder: each room lists all rooms of its folder that it may include.
 # only FOLDER ROOM ALLOWED...: files in FOLDER/ROOM may include ROOM itself and the allowed rooms, but no other of FOLDER.
+# A README of the room that says "other folders of ..., but ..." names the allowed rooms.
 only() {
-  local folder=$1 room=$2 others=''
+  local folder=$1 room=$2 others='' said
+  said=$(sed -n '/\*\*Must not include:\*\*.*other folder.* but /,/^$/p' "$folder/$room/README.md")
+  for other in "${@:3}"; do
+    if [ -n "$said" ] && [[ $other != include && $said != *"\`$other\`"* ]]; then
+      echo "$folder/$room/README.md does not say that it may include $other"
+      bad=1
+    fi
+  done
   shift 2
   for other in "$folder"/*/; do
     other=$(basename "$other")
@@ -113,6 +121,17 @@ only apps/ddp_bench store
 only apps/ddp_bench collectives  contenders
 only apps/ddp_bench steps
 only apps/ddp_bench worker
+
+# named FOLDER PAGE: the page names each room of FOLDER.
+named() {
+  local room
+  for room in "$1"/*/; do
+    room=$(basename "$room")
+    grep -qE "[\`/]$room[\`/]" "$2" || { echo "$2 does not name $1/$room"; bad=1; }
+  done
+}
+named rendezvous rendezvous/README.md
+for folder in launcher rendezvous collectives runtime runtime/training; do named "$folder" ARCHITECTURE.md; done
 
 # Each third-party library is included only where this says so.
 code='apps launcher rendezvous collectives runtime'
