@@ -41,6 +41,11 @@ def _one_line_each_run(value, indent=""):
     return json.dumps(value, ensure_ascii=False)
 
 
+def has_figures(groups):
+    """Whether a run of any contender gave figures."""
+    return any(run for group in groups for row in group.rows for run in row.runs)
+
+
 def keep(folder, section, measured):
     os.makedirs(folder, exist_ok=True)
     with open(_path(folder, section), "w") as file:

@@ -155,6 +155,41 @@ class Command(unittest.TestCase):
         self.assertGreaterEqual(int(shown.group(1).replace(",", "")), 300)  # ms; a busy machine takes longer
 
 
+class NotRun(unittest.TestCase):
+    """scripts/bench where a section's contenders cannot run: here nccl, with a ddp_bench that finds no GPU."""
+
+    def bench(self, folder):
+        os.makedirs(os.path.join(folder, "bin"), exist_ok=True)
+        for name, said in ("ddprun", "ddprun 1.0"), ("ddp_bench", '{"gpus": 0, "why": "no driver: here"}'):
+            with open(os.path.join(folder, "bin", name), "w") as file:
+                file.write(f"#!/bin/sh\necho '{said}'\n")
+            os.chmod(file.name, 0o755)
+        done = subprocess.run([os.path.join(root, "scripts/bench"), "--quick", "--no-build", "--build", folder, "--out",
+                               folder, "nccl"], stderr=subprocess.PIPE, text=True)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("nccl was not run, and stays as it was: no GPU (no driver)", done.stderr)
+        with open(os.path.join(folder, "benchmarks.md")) as page:
+            return page.read()
+
+    def test_a_section_that_was_never_run_is_not_on_the_page(self):
+        with tempfile.TemporaryDirectory() as folder:
+            self.assertNotIn("all_reduce on GPUs", self.bench(folder))
+
+    def test_a_section_that_was_run_before_stays_with_its_day(self):
+        measured = [Group("2 GPUs", [Row(name, runs=[{"all_reduce 1024": 7.5}]) for name in ("libddp", "NCCL")], {"ranks": 2})]
+        with tempfile.TemporaryDirectory() as folder:
+            results.keep(os.path.join(folder, "benchmarks"), "nccl",
+                         results.Measured("bench", "8 GPUs", "abc", "2025-01-01", [0.1, 0.2], measured))
+            page = self.bench(folder)
+        self.assertIn("7.5", page)
+        self.assertIn("`bench` on 2025-01-01 at abc; 8 GPUs", page)
+
+    def test_no_section_of_the_published_page_is_without_figures(self):
+        for section in SECTIONS:
+            measured = results.find(os.path.join(root, "docs/benchmarks"), section)
+            self.assertTrue(measured is None or results.has_figures(measured.groups), section)
+
+
 class OnThePage(unittest.TestCase):
     def test_a_table_has_medians_spreads_ratios_and_reasons(self):
         page = Page("benchmarks")
