@@ -188,7 +188,7 @@ std::string zsh_option(const Option& option) {
   for (const std::string& word : spellings(option)) {
     const bool is_long = word.size() > 2;
     const char* how = option.takes == Takes::Nothing           ? ""
-                      : option.takes == Takes::ValueIfAttached ? "=-"
+                      : option.takes >= Takes::ValueIfAttached ? "=-"
                       : is_long                                ? "="
                                                                : "+";
     lines += "    " + shell_quoted(excludes + word + how + after) + " \\\n";

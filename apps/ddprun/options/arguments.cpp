@@ -48,6 +48,11 @@ const Option& find_letter(const std::string& word, const Options& known) {
   fail_unknown(word, word.substr(1), known);
 }
 
+// Returns whether the word is PORT or ADDRESS:PORT, which no program is called.
+bool ends_in_port(const std::string& word) {
+  return rendezvous::parse_number<std::uint64_t>(word.substr(word.rfind(':') + 1)).has_value();
+}
+
 }  // namespace
 
 Arguments split_arguments(const std::vector<std::string>& words, const Options& known) {
@@ -84,7 +89,10 @@ Arguments split_arguments(const std::vector<std::string>& words, const Options& 
       if (i + 1 == words.size()) throw SyntaxError("option " + shown + " needs a value");
       value = words[++i];
     }
-    if (option->takes == Takes::ValueIfAttached && !value) value = option->bare_value;
+    if (option->takes == Takes::ValueIfPort && !value && i + 1 < words.size() && ends_in_port(words[i + 1])) {
+      value = words[++i];
+    }
+    if (option->takes >= Takes::ValueIfAttached && !value) value = option->bare_value;
     if (option->takes == Takes::Nothing && value) throw SyntaxError("option " + shown + " takes no value");
     result.options.push_back("--" + option->name + (value ? "=" + *value : ""));
   }

@@ -87,10 +87,9 @@ Declaration::Declared Declaration::values(const std::string& name, std::vector<s
 
 Declaration::Declared Declaration::flag_with_value(const std::string& name, std::string& target,
                                                    const std::string& bare_value, const std::string& metavar,
-                                                   const std::string& help) {
-  return add(
-      {.name = name, .takes = Takes::ValueIfAttached, .bare_value = bare_value, .help = help, .metavar = metavar},
-      [&target](const std::string& text) { return assign(text, target); });
+                                                   const std::string& help, Takes takes) {
+  return add({.name = name, .takes = takes, .bare_value = bare_value, .help = help, .metavar = metavar},
+             [&target](const std::string& text) { return assign(text, target); });
 }
 
 void Declaration::take(std::size_t index, const std::string& text) {

@@ -76,7 +76,7 @@ class Declaration {
 
   // Declares an option that may stand alone, and means `bare_value` then.
   Declared flag_with_value(const std::string& name, std::string& target, const std::string& bare_value,
-                           const std::string& metavar, const std::string& help);
+                           const std::string& metavar, const std::string& help, Takes takes = Takes::ValueIfAttached);
 
   const Options& options() const { return options_; }
 

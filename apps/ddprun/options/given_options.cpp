@@ -361,11 +361,13 @@ void declare_own(Declaration& d, GivenOptions& given) {
           "that failed. For programs that start ddprun. It is not written if nothing was started.")
       .variable("")
       .ddprun_only();
-  d.value(
-       "serve", given.page.serve, "[ADDRESS:]PORT",
+  d.flag_with_value(
+       "serve", given.page.serve, "0", "[ADDRESS:]PORT",
        "Show the running job in a web page at http://127.0.0.1:PORT/, as JSON at /job.json and as metrics for "
-       "Prometheus at /metrics, from the node that coordinates. Port 0: any free one. At 127.0.0.1 it is for the user "
-       "who runs the job; another address needs --serve-token.")
+       "Prometheus at /metrics, from the node that coordinates. Without a port, or with port 0, at any free one; a "
+       "line "
+       "has the URL. At 127.0.0.1 it is for the user who runs the job; another address needs --serve-token.",
+       Takes::ValueIfPort)
       .ddprun_only();
   d.value(
        "serve-token", given.page.token_file, "FILE",

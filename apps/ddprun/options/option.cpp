@@ -11,7 +11,7 @@ std::string heading(const Option& option) {
   std::string text = option.letter ? std::string("-") + option.letter + ", " : "";
   text += "--" + option.name;
   if (option.takes == Takes::Value) text += " " + option.metavar;
-  if (option.takes == Takes::ValueIfAttached) text += "[=" + option.metavar + "]";
+  if (option.takes == Takes::ValueIfAttached || option.takes == Takes::ValueIfPort) text += "[=" + option.metavar + "]";
   return text;
 }
 

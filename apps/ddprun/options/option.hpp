@@ -12,6 +12,7 @@ enum class Takes {
   Nothing,
   Value,            // --tee 3, --tee=3
   ValueIfAttached,  // --legacy-local-rank, --legacy-local-rank=underscore
+  ValueIfPort,      // --serve, --serve=8080, --serve 8080: the next word is the value if it ends in a port
 };
 
 enum class Origin { Torchrun, Ddprun };
@@ -21,7 +22,7 @@ struct Option {
   char letter = 0;   // 'm' for -m
   Takes takes = Takes::Value;
   Origin origin = Origin::Torchrun;
-  std::string bare_value = {};  // ValueIfAttached: the value if none is given
+  std::string bare_value = {};  // ValueIfAttached, ValueIfPort: the value if none is given
 
   std::string group = {};
   std::string help = {};

@@ -65,7 +65,7 @@ class LaunchConfig:
     event_log_handler: Optional[str] = None
     event_log_file: Optional[str] = None
     report_file: Optional[str] = None
-    serve: Optional[str] = None
+    serve: Union[bool, str] = False
     serve_token: Optional[str] = None
     trace: Optional[str] = None
 

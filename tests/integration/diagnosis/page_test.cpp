@@ -74,6 +74,14 @@ TEST_CASE("page: a port that is taken costs the job its page and nothing else", 
   CHECK(first.end().code == 0);
 }
 
+TEST_CASE("page: without a port it is at a free one on loopback, and a line has the URL", "[apps][integration]") {
+  Process job(ddprun({"--serve"}, kUntilTold));
+  job.wait_for("the page of this job is at http://127.0.0.1:");
+  job.wait_for("up");  // the word after the option is the program
+  tell_workers(job);
+  CHECK(job.wait().code == 0);
+}
+
 TEST_CASE("page: an address that others reach needs a token, and a token that others can read is none",
           "[apps][integration]") {
   const TemporaryFolder folder;

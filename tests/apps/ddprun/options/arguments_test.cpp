@@ -27,7 +27,8 @@ const Options kKnown = {{.name = "nproc-per-node"},
                         {.name = "event-handler"},
                         {.name = "event-file", .origin = Origin::Ddprun},
                         {.name = "gpus", .origin = Origin::Ddprun},
-                        {.name = "legacy", .takes = Takes::ValueIfAttached, .bare_value = "dash"}};
+                        {.name = "legacy", .takes = Takes::ValueIfAttached, .bare_value = "dash"},
+                        {.name = "serve", .takes = Takes::ValueIfPort, .bare_value = "0"}};
 
 }  // namespace
 
@@ -105,6 +106,24 @@ TEST_CASE("arguments: a value that may be left out is never the next word", "[ap
   CHECK(split.options == Words{"--legacy=dash"});
   CHECK(split.program == "train.py");
   CHECK(split_arguments({"--legacy=underscore"}, kKnown).options == Words{"--legacy=underscore"});
+}
+
+TEST_CASE("arguments: a port that may be left out is the next word only if that ends in a port", "[apps][unit]") {
+  for (const std::string port : {"8080", "0", "70000", "127.0.0.1:8080", "[::1]:0", "localhost:80"}) {
+    CAPTURE(port);
+    for (const Words& words : {Words{"--serve", port, "train.py", "80"}, Words{"--serve=" + port, "train.py", "80"}}) {
+      const Arguments split = split_arguments(words, kKnown);
+      CHECK(split.options == Words{"--serve=" + port});
+      CHECK(split.program == "train.py");
+    }
+  }
+  for (const std::string word : {"train.py", "3d.py", "x:y", "-m", "--standalone", "--"}) {
+    CAPTURE(word);
+    const Arguments split = split_arguments({"--serve", word, "8080"}, kKnown);
+    CHECK(split.options.front() == "--serve=0");
+    CHECK(split.program == (word.front() == '-' ? "8080" : word));
+  }
+  CHECK(split_arguments({"--serve"}, kKnown).options == Words{"--serve=0"});
 }
 
 TEST_CASE("arguments: short options take their value attached or after", "[apps][unit]") {
