@@ -61,7 +61,11 @@ debian_package(ddprun science COMPONENTS Unspecified debian_manual DESCRIPTION
   "Starts, watches and restarts the worker processes of a training job on one"
   "or more nodes: a native replacement for PyTorch's torchrun, for PyTorch"
   "scripts and any other program. Also has ddp_store, a server of PyTorch's"
-  "TCPStore.")
+  "TCPStore."
+  "."
+  "When workers hang, ddprun says where: of native code with elfutils, of"
+  "Python with py-spy, which is no package of Debian (pip install py-spy).")
+set(CPACK_DEBIAN_DDPRUN_PACKAGE_RECOMMENDS elfutils)
 debian_package(${library_package} libs COMPONENTS libddp DESCRIPTION
   "process groups and collectives for C and C++ workers"
   "Lets C and C++ programs be the workers of a distributed training job:"

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "launcher/diagnosis/tell_stacks.hpp"
 
+#include <algorithm>
 #include <sstream>
 
 #include "launcher/stacks/stack_json.hpp"
 #include "launcher/stacks/stack_report.hpp"
+#include "launcher/stacks/take_stacks.hpp"
 #include "launcher/text/json_text.hpp"
 #include "launcher/text/ranges.hpp"
 #include "rendezvous/link/printable.hpp"
@@ -24,7 +26,12 @@ void tell_stacks(const std::vector<WorkerStacks>& stacks, Log& log) {
 
 void tell_hang(const Hang& hang, Log& log) {
   const Culprit& culprit = hang.culprit;
-  std::string text = "no progress: " + hang.since + "\n  " + culprit.words;
+  const bool lacks_py_spy = std::ranges::any_of(hang.stacks, [](const WorkerStacks& worker) {
+    return std::ranges::find(worker.missing, kGetPySpy) != worker.missing.end();
+  });
+  std::string text = "no progress: " + hang.since;
+  if (lacks_py_spy) text += std::string(" (") + kGetPySpy + ")";
+  text += "\n  " + culprit.words;
   if (!hang.links.empty()) text += "\n  " + describe_hang_links(hang.links);
   text += "\n  what each of them does:" + indented_stacks(hang.stacks);
   log.warning("hang", text, culprit.ranks.size() == 1 ? Log::Rank(culprit.ranks.front()) : Log::Rank(),

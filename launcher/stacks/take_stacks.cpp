@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <csignal>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <optional>
@@ -26,9 +27,6 @@ constexpr std::chrono::milliseconds kTimeForNative{1000}, kTimeForLines{2000};
 // With that much time, processes that workers have started are taken too: at most this many of each worker.
 constexpr std::size_t kMostChildrenShown = 4;
 
-constexpr char kGetPySpy[] = "no py-spy: `pip install py-spy` shows Python's lines";
-constexpr char kGetEuStack[] = "no eu-stack: Debian's package elfutils shows native frames";
-
 std::string contents(const std::string& path) {
   std::ifstream file(path);
   return {std::istreambuf_iterator<char>(file), {}};
@@ -47,6 +45,11 @@ std::string in_path(const std::string& tool) {
     if (folder.rfind('/', 0) == 0 && access(file.c_str(), X_OK) == 0) return file;
   }
   return "";
+}
+
+std::string py_spy_beside(const std::string& program) {
+  const std::string file = program.substr(0, program.rfind('/') + 1) + "py-spy";
+  return program.rfind('/', 0) == 0 && access(file.c_str(), X_OK) == 0 ? file : "";
 }
 
 // Returns the line of a tool's complaint that begins with "Error: ", else the last one that has a reason, without
@@ -158,14 +161,17 @@ void choose_tools(Taking& taking, const StackTools& tools, std::chrono::millisec
 
 }  // namespace
 
-StackTools find_stack_tools(pid_t worker) {
-  StackTools tools = {in_path("py-spy"), in_path("eu-stack")};
-  // The first word of its command line leads into a virtual environment; /proc/PID/exe leads out of it.
-  const std::string command = contents("/proc/" + std::to_string(worker) + "/cmdline");
-  const std::string python(command.c_str());
-  const std::string beside = python.substr(0, python.rfind('/') + 1) + "py-spy";
-  if (python.rfind('/', 0) == 0 && access(beside.c_str(), X_OK) == 0) tools.py_spy = beside;
+StackTools find_stack_tools(const std::string& python) {
+  std::error_code unknown;
+  StackTools tools = {py_spy_beside(python), in_path("eu-stack")};
+  if (tools.py_spy.empty()) tools.py_spy = in_path("py-spy");
+  if (tools.py_spy.empty()) tools.py_spy = py_spy_beside(std::filesystem::read_symlink("/proc/self/exe", unknown));
   return tools;
+}
+
+StackTools find_stack_tools(pid_t worker) {
+  // The first word of its command line leads into a virtual environment; /proc/PID/exe leads out of it.
+  return find_stack_tools(contents("/proc/" + std::to_string(worker) + "/cmdline").c_str());
 }
 
 std::vector<WorkerStacks> take_stacks(const std::vector<std::pair<int, pid_t>>& workers, const StackTools& tools,

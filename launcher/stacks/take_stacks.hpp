@@ -21,8 +21,14 @@ struct StackTools {
   std::string eu_stack;
 };
 
-// Looks for the tools: py-spy beside the Python of this process first, since it may be in the job's environment, then
-// both in PATH.
+// Says that a tool is missing, and how to get it.
+inline constexpr char kGetPySpy[] = "no py-spy: `pip install py-spy` shows Python's lines";
+inline constexpr char kGetEuStack[] = "no eu-stack: Debian's package elfutils shows native frames";
+
+// Looks for the tools: py-spy beside this Python first, since it may be in the job's environment, then both in PATH,
+// then py-spy beside ddprun, where an installer of the wheel has put it. The first word of a process's command line, if
+// that is an absolute path, is its Python.
+StackTools find_stack_tools(const std::string& python);
 StackTools find_stack_tools(pid_t worker);
 
 // Takes the stacks of workers, given as rank and pid, side by side. Blocks until all are there, at most `within`. With

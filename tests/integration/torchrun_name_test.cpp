@@ -212,6 +212,25 @@ TEST_CASE("print: --version --verbose names what is copied into each program, wi
   CHECK(count(run(ddprun({"--verbose"}, {"exit=0"})).err, "--verbose belongs to --version") == 1);
 }
 
+TEST_CASE("print: --version --verbose says where py-spy is, or how to get it", "[launcher][integration]") {
+  const TemporaryFolder environment, path;
+  write_file(environment / "python", "", true);
+  const auto python_line = [&] {
+    const std::string out = run(ddprun_raw({"--version", "--verbose"}),
+                                {.environment = {{"PYTHON_EXEC", environment / "python"}, {"PATH", path.path()}}})
+                                .out;
+    const std::string begin = "\nstacks of workers, Python: ";
+    REQUIRE(count(out, begin) == 1);
+    const auto words = out.find(begin) + begin.size();
+    return out.substr(words, out.find('\n', words) - words);
+  };
+  CHECK(python_line() == "no py-spy: `pip install py-spy` shows Python's lines");
+  write_file(path / "py-spy", "", true);
+  CHECK(python_line() == path / "py-spy");
+  write_file(environment / "py-spy", "", true);
+  CHECK(python_line() == environment / "py-spy");
+}
+
 TEST_CASE("print: --version, --print-man and --print-completion need no program", "[launcher][integration]") {
   CHECK(run(ddprun_raw({"--version"})).out.starts_with("ddprun "));
   CHECK(count(run(ddprun_raw({"--version"})).out, "\n") == 1);

@@ -13,6 +13,9 @@ export SOURCE_DATE_EPOCH=1700000000
 for deb in "$work"/first/*.deb; do
   dpkg --info "$deb" | grep -q '^ Description: ...' || { echo "$deb has no description"; exit 1; }
 done
+recommends=$(dpkg-deb --field "$work"/first/ddprun_*.deb Recommends Description)
+[[ $recommends == *"Recommends: elfutils"* && $recommends == *"pip install py-spy"* ]] ||
+  { echo "the package of ddprun does not recommend what takes stacks: $recommends"; exit 1; }
 [ "$(dpkg-deb --field "$work"/first/libddp-dev_*.deb Depends)" = "libddp1 (= $(dpkg-deb --field "$work"/first/libddp1_*.deb Version))" ] ||
   { echo "libddp-dev does not depend on its libddp1"; exit 1; }
 # What changes between two days: the time.

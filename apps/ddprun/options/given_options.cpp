@@ -394,7 +394,8 @@ void declare_own(Declaration& d, GivenOptions& given) {
   d.flag("version", given.version, "Print the version and exit.").variable("").ddprun_only();
   d.flag("verbose", given.verbose,
          "With --version: print the versions of the libraries that are copied into the programs too. What a "
-         "distribution mends in them comes with a new build only.")
+         "distribution mends in them comes with a new build only. And where py-spy and eu-stack are, which take the "
+         "stacks of workers, or how to get them.")
       .variable("")
       .ddprun_only();
   d.flag("help", given.help, "Print this page and exit.", 'h').variable("");

@@ -22,6 +22,7 @@
 #include "apps/ddprun/options/usage_error.hpp"
 #include "launcher/placement/gpus.hpp"
 #include "launcher/placement/numa_binding.hpp"
+#include "launcher/stacks/take_stacks.hpp"
 #include "rendezvous/base/error.hpp"
 #include "rendezvous/base/random_id.hpp"
 #include "rendezvous/base/text.hpp"
@@ -291,10 +292,23 @@ launcher::ProgramKind program_kind(const GivenOptions& given, launcher::Compatib
   return compatibility == launcher::CompatibilityMode::Torchrun ? ProgramKind::Script : ProgramKind::Guess;
 }
 
+// Returns where the programs are that take the stacks of workers, or how to get them.
+std::string stack_tools(const Invocation& invocation) {
+  std::string python;
+  try {
+    python = launcher::find_python("", {invocation.own_folder, invocation.python});
+  } catch (const launcher::ProgramError&) {
+    // Workers need no Python.
+  }
+  const auto [py_spy, eu_stack] = launcher::find_stack_tools(python);
+  return "stacks of workers, Python: " + (py_spy.empty() ? launcher::kGetPySpy : py_spy) +
+         "\nstacks of workers, native: " + (eu_stack.empty() ? launcher::kGetEuStack : eu_stack) + "\n";
+}
+
 // Returns the page or script to print instead of starting a job, if one was asked for.
 std::optional<std::string> text_to_print(const GivenOptions& given, const Options& options,
                                          const Invocation& invocation) {
-  if (given.version) return given.verbose ? std::string(kVersion) + kCopiedIn : kVersion;
+  if (given.version) return given.verbose ? std::string(kVersion) + kCopiedIn + stack_tools(invocation) : kVersion;
   if (given.verbose) throw UsageError("--verbose belongs to --version; --log-level debug makes ddprun say more");
   if (given.print_man) return man_page(options, DDPRUN_VERSION);
   if (!given.print_completion.empty()) return completion_script(options, given.print_completion, invocation.name());

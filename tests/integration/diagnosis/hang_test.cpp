@@ -119,6 +119,26 @@ TEST_CASE("hang: with --on-hang stop the job ends with code 1, though restarts a
   CHECK_THAT(job.err, Contains("stopped: no output and no step for ") && !Contains("restart 1"));
 }
 
+TEST_CASE("hang: the first line of a verdict says that py-spy is missing, and how to get it",
+          "[launcher][integration]") {
+  if (run({"python3", "-c", "pass"}).code != 0) skip("there is no python3");
+  const TemporaryFolder folder;
+  const auto first_line = [](const std::string& path) {
+    const Result job = run(ddprun_raw({"--hang-timeout=0.1", "--on-hang=stop", "--log-format=json", "python3", "-c",
+                                       "import time; time.sleep(1000)"}),
+                           {.environment = {{"PATH", path}}});
+    const std::vector<json> hangs = events(job.err, "hang");
+    CAPTURE(job.err);
+    REQUIRE(hangs.size() == 1);
+    const std::string reason = hangs[0].at("reason");
+    return reason.substr(0, reason.find('\n'));
+  };
+  const std::string system = "/usr/bin:/bin";  // Debian has no py-spy
+  CHECK_THAT(first_line(system), Catch::EndsWith(" (no py-spy: `pip install py-spy` shows Python's lines)"));
+  write_file(folder / "py-spy", "#!/bin/sh\n", true);
+  CHECK_THAT(first_line(folder.path() + ":" + system), !Contains("py-spy"));
+}
+
 TEST_CASE("hang: --on-hang is refused where it could do nothing, or harm", "[launcher][integration]") {
   const Result alone = run(ddprun({"--on-hang=stop"}, {"exit=0"}));
   CHECK(alone.code == 2);

@@ -45,7 +45,8 @@ def check_content(path):
     assert all(modes[f"{data}/scripts/{name}"] == 0o755 for name in ("ddprun", "ddp_store")), modes
     metadata = email.message_from_bytes(wheel.read(f"{info}/METADATA"))
     required = [line for line in metadata.get_all("Requires-Dist", []) if "extra ==" not in line]
-    assert not required and metadata["Requires-Python"] == ">=3.8", metadata
+    assert len(required) == 1 and required[0].startswith("py-spy>=0.4"), required
+    assert metadata["Requires-Python"] == ">=3.8", metadata
     assert metadata["License-Expression"] == "BSD-3-Clause", metadata
     points = wheel.read(f"{info}/entry_points.txt").decode()
     assert points.split() == ["[torch.distributed.backends]", "ddp", "=", "ddprun.torch:register"], points
@@ -58,7 +59,8 @@ def check_content(path):
     # Each library that is copied into the programs has its licence there.
     said = subprocess.run([os.path.join(sys.argv[1], "bin/ddprun"), "--version", "--verbose"], check=True,
                           stdout=subprocess.PIPE, universal_newlines=True).stdout
-    libraries = {word.split()[0] for line in said.splitlines()[1:] for word in line.split(": ")[1].split(", ")}
+    libraries = {word.split()[0] for line in said.splitlines() if line.startswith("copied into ")
+                 for word in line.split(": ")[1].split(", ")}
     licences = wheel.read(f"{info}/licenses/THIRD_PARTY.txt").decode()
     assert len(libraries) > 6, said
     missing = [library for library in libraries if library not in licences]
