@@ -24,11 +24,18 @@ complain() {
 newest_glibc=2.28
 longest=5200000
 # What manylinux_2_28 lets a wheel expect of a machine; we need no more of it than glibc.
-libraries='libc\.so\.6|libm\.so\.6|libdl\.so\.2|libpthread\.so\.0|librt\.so\.1|libutil\.so\.1|ld-linux-x86-64\.so\.2'
+libraries='libc\.so\.6|libm\.so\.6|libdl\.so\.2|libpthread\.so\.0|librt\.so\.1|libutil\.so\.1|ld-linux-(x86-64\.so\.2|aarch64\.so\.1)'
 
+# Of both processors' builds, if they are there.
 symbols() {
-  local file version newest
-  for file in "${files[@]}"; do
+  local file version newest function undefined
+  for file in "${files[@]}" "$repository"/build/portable-aarch64/{bin/ddprun,bin/ddp_store,lib/libddp.so.1}; do
+    [ -e "$file" ] || continue
+    undefined=$(readelf --dyn-syms -W "$file" | awk '$7 == "UND" && $8 != "" { print $8 }')
+    for function in memcpy memmove memset memcmp strlen; do
+      grep -q "^$function@GLIBC" <<<"$undefined" ||
+        complain "$file has a $function of its own, which is slower than libc's: what brings it (zig's compiler_rt)?"
+    done
     newest=$newest_glibc
     for version in $(readelf -VW "$file" | grep -oE 'Name: [A-Z_a-z]+[0-9.]*' | sed 's/Name: //' | sort -uV); do
       case $version in
@@ -39,7 +46,7 @@ symbols() {
     done
     [ "$newest" = "$newest_glibc" ] || complain "$file needs glibc $newest"
     # What has no version, the linker did not find.
-    nm -D --undefined-only "$file" | grep -E '^ +U [^@]+$' && complain "$file needs these functions, which no library has"
+    grep -v @ <<<"$undefined" && complain "$file needs these functions, which no library has"
     readelf -dW "$file" | sed -n 's/.*NEEDED.*\[\(.*\)\]/\1/p' | grep -vxE "$libraries" && complain "$file needs these libraries"
   done
   return 0
