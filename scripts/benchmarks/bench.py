@@ -21,11 +21,12 @@ class Launcher:
 @dataclasses.dataclass
 class Bench:
     root: str  # the repository
-    build: str  # folder with bin/ and lib/
+    build: str  # folder with bin/ and lib/ to measure
     quick: bool  # shape only: whether it works, not how long it takes
     python: str = ""  # one with PyTorch; '' if there is none
     only: list = ()  # run the contenders with one of these words in their names; empty: all
     given_runs: int = 0  # instead of what a section wants
+    beside: str = ""  # folder with the build that the files that ship are compared with
 
     def runs(self, full):
         """How many runs a contender gets."""

@@ -16,30 +16,30 @@ that alternate within one process; float32, sums, on the slowest rank, buffers w
 """
 
 
-def measure(bench):
+def contender(bench, ranks):
     sizes = [4, 64 << 10] if bench.quick else [4, 4 << 10, 64 << 10, 1 << 20, 16 << 20]
     models = ["0.4"] if bench.quick else ["0.4", "6"]
     wanted = {f"{name} {size}" for name in ("ddp", "gloo", "alone") for size in sizes}
     wanted |= {f"{name} step {model} M" for name in ("ddp", "gloo") for model in models}
+    launcher = bench.launcher("ddprun", ranks)
+    script = os.path.join(bench.root, "apps/ddp_bench/collectives/torch_backends.py")
+    words = [*launcher.prefix, script, "--seconds", "0.05" if bench.quick else "1", "--sizes", *map(str, sizes),
+             "--parameters", *models]
+    environment = {"PYTHON_EXEC": bench.python, "PYTHONPATH": os.path.join(bench.root, "runtime/python"),
+                   "PATH": os.path.join(bench.build, "bin") + os.pathsep + os.environ["PATH"]}
 
-    def contender(ranks):
-        launcher = bench.launcher("ddprun", ranks)
-        script = os.path.join(bench.root, "apps/ddp_bench/collectives/torch_backends.py")
-        words = [*launcher.prefix, script, "--seconds", "0.05" if bench.quick else "1", "--sizes", *map(str, sizes),
-                 "--parameters", *models]
-        environment = {"PYTHON_EXEC": bench.python, "PYTHONPATH": os.path.join(bench.root, "runtime/python"),
-                       "PATH": os.path.join(bench.build, "bin") + os.pathsep + os.environ["PATH"]}
+    def run():
+        [figures] = json_lines(words, environment, deadline=600)
+        if missing := wanted - set(figures):
+            raise WrongResult(f"not measured: {', '.join(sorted(missing))}")
+        return figures
 
-        def run():
-            [figures] = json_lines(words, environment, deadline=600)
-            if missing := wanted - set(figures):
-                raise WrongResult(f"not measured: {', '.join(sorted(missing))}")
-            return figures
+    return Contender("torch.distributed", words, run, "" if bench.no_torch else bench.torch_version, bench.no_torch,
+                     ours=True)
 
-        return Contender("torch.distributed", words, run, "" if bench.no_torch else bench.torch_version, bench.no_torch,
-                         ours=True)
 
-    return [bench.in_turn(f"{ranks} ranks", [contender(ranks)], runs=5, facts={"ranks": ranks})
+def measure(bench):
+    return [bench.in_turn(f"{ranks} ranks", [contender(bench, ranks)], runs=5, facts={"ranks": ranks})
             for ranks in ([2] if bench.quick else [2, 4])]
 
 
