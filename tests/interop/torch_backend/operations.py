@@ -350,6 +350,148 @@ def all_reduce_avg_of_integers_is_refused(group):
     dist.all_reduce(values(group, torch.int64), ReduceOp.AVG, group=group)
 
 
+# ---- Tensors of every kind: leaves, views, of inference mode, lazily conjugated, empty, overlapping ----
+
+
+def in_inference_mode(tensor):
+    with torch.inference_mode():
+        return tensor.clone()
+
+
+def channels_last(tensor):
+    return tensor.view(1, 2, 2, 3).contiguous(memory_format=torch.channels_last)
+
+
+def every_other(tensor):
+    return torch.stack([tensor, tensor], 1).view(-1)[::2]
+
+
+# Makes a tensor of 12 numbers into one of the kind.
+KINDS = {
+    "plain": lambda t: t,
+    "a leaf": lambda t: t.requires_grad_(),
+    "a leaf in channels_last": lambda t: channels_last(t).requires_grad_(),
+    "a leaf that is transposed": lambda t: t.view(3, 4).t().requires_grad_(),
+    "a view of a leaf": lambda t: t.requires_grad_().view(3, 4).t(),
+    "a part of a leaf": lambda t: torch.cat([t, t]).requires_grad_()[12:],
+    "what autograd made": lambda t: channels_last(t.requires_grad_() * 2),
+    "of inference mode": in_inference_mode,
+    "of inference mode, transposed": lambda t: in_inference_mode(t).view(3, 4).t(),
+    "conjugated": lambda t: torch.complex(t, t + 1).conj(),
+    "conjugated and transposed": lambda t: torch.complex(t, t + 1).view(3, 4).t().conj(),
+    "negated": lambda t: torch.complex(t, t)[:1].conj().imag,
+    "with a stride": every_other,
+    "a leaf with a stride": lambda t: every_other(t).requires_grad_(),
+    "a leaf without dimensions": lambda t: t.sum().requires_grad_(),
+    "empty": lambda t: t[:0].view(0, 3).t(),
+    "an empty leaf": lambda t: t[:0].clone().requires_grad_(),
+}
+
+
+def of_kind(kind, group, plus=0):
+    if "stride" in kind and dist.get_backend(group) == "gloo":
+        kind = "plain"  # PyTorch's Gloo uses what is between the elements
+    return KINDS[kind](values(group, count=12) + plus)
+
+
+def all_of(tensors):
+    """Returns tensors as plain ones."""
+    return [tensor.detach().clone().resolve_conj().resolve_neg().contiguous() for tensor in tensors]
+
+
+def for_each_rank(kind, group):
+    return [of_kind(kind, group, r) for r in range(dist.get_world_size(group))]
+
+
+def reduced(kind, group):
+    tensor = of_kind(kind, group)
+    dist.all_reduce(tensor, group=group)
+    return [tensor]
+
+
+def reduced_to_one(kind, group):
+    tensor = of_kind(kind, group)
+    dist.reduce(tensor, peers(group)[2][0], group=group)
+    return [tensor] if dist.get_rank(group) == 0 else []
+
+
+def reduced_together(kind, group):
+    tensors = for_each_rank(kind, group)
+    group.allreduce_coalesced(tensors).wait()
+    return tensors
+
+
+def sent_by_one(kind, group):
+    tensor = of_kind(kind, group)
+    dist.broadcast(tensor, peers(group)[2][-1], group=group)
+    return [tensor]
+
+
+def gathered(kind, group):
+    outputs = for_each_rank(kind, group)
+    dist.all_gather(outputs, of_kind(kind, group), group=group)
+    return outputs
+
+
+def gathered_by_one(kind, group):
+    outputs = for_each_rank(kind, group) if dist.get_rank(group) == 0 else None
+    dist.gather(of_kind(kind, group), outputs, peers(group)[2][0], group=group)
+    return outputs or []
+
+
+def scattered(kind, group):
+    output = of_kind(kind, group)
+    dist.scatter(output, for_each_rank(kind, group) if dist.get_rank(group) == 0 else None, peers(group)[2][0],
+                 group=group)
+    return [output]
+
+
+def reduced_and_scattered(kind, group):
+    output = of_kind(kind, group)
+    dist.reduce_scatter(output, for_each_rank(kind, group), group=group)
+    return [output]
+
+
+def gathered_into_one(kind, group):
+    output = of_kind(kind, group)
+    given = torch.ones(output.numel() // dist.get_world_size(group), dtype=output.dtype)
+    dist.all_gather_into_tensor(output.view(-1) if output.is_contiguous() else output, given, group=group)
+    return [output]
+
+
+def exchanged(kind, group):
+    output = of_kind(kind, group)
+    dist.all_to_all_single(output, of_kind(kind, group, 1), group=group)
+    return [output]
+
+
+def passed_on(kind, group):
+    rank, size, ranks = peers(group)
+    output = of_kind(kind, group)
+    work = dist.isend(of_kind(kind, group, 1), ranks[(rank + 1) % size], group, tag=4)
+    dist.recv(output, ranks[(rank - 1) % size], group, tag=4)
+    work.wait()
+    return [output]
+
+
+def declare_kinds():
+    for program in (reduced, reduced_to_one, reduced_together, sent_by_one, gathered, gathered_by_one, scattered,
+                    reduced_and_scattered, gathered_into_one, exchanged, passed_on):
+        for kind in KINDS:
+            if program is passed_on and "stride" in kind:
+                continue  # PyTorch refuses such a message
+
+            def one(group, program=program, kind=kind):
+                return all_of(program(kind, group))
+
+            one.__name__ = f"{program.__name__}: {kind}"
+            one.may_do_more = True
+            SAME.append(one)
+
+
+declare_kinds()
+
+
 # ---- Messages ----
 
 
@@ -403,6 +545,59 @@ def batch_isend_irecv(group):
 def a_message_that_is_not_contiguous_is_refused(group):
     rank, size, ranks = peers(group)
     dist.isend(torch.zeros(4, 4).t(), ranks[(rank + 1) % size], group)
+
+
+# ---- What a Work has ----
+
+
+PARTS = {
+    "wait() with a timeout": lambda work: work.wait(datetime.timedelta(seconds=30)),
+    "wait() with a named timeout": lambda work: work.wait(timeout=datetime.timedelta(milliseconds=30000)),
+    "is_completed()": lambda work: work.wait() and work.is_completed(),
+    "is_success()": lambda work: work.wait() and work.is_success(),
+    "exception()": lambda work: work.wait() and work.exception(),
+    "result()": lambda work: work.wait() and all_of(work.result()),
+    "synchronize()": lambda work: work.synchronize(),
+    "source_rank()": lambda work: work.wait() and work.source_rank(),
+    "block_current_stream()": lambda work: work.block_current_stream(),
+}
+
+
+def each_work(group):
+    """Starts operations one after the other, and gives each one's work."""
+    rank, size, ranks = peers(group)
+    tensors = [torch.zeros(6) for _ in range(size)]
+    yield dist.all_reduce(values(group), group=group, async_op=True)
+    yield dist.reduce(values(group), ranks[0], group=group, async_op=True)
+    yield dist.broadcast(values(group), ranks[0], group=group, async_op=True)
+    yield dist.all_gather(tensors, values(group), group=group, async_op=True)
+    yield dist.gather(values(group), tensors if rank == 0 else None, ranks[0], group=group, async_op=True)
+    yield dist.scatter(torch.zeros(6), tensors if rank == 0 else None, ranks[0], group=group, async_op=True)
+    yield dist.reduce_scatter(torch.zeros(6), tensors, group=group, async_op=True)
+    yield dist.all_to_all_single(torch.zeros(size), torch.ones(size), group=group, async_op=True)
+    yield dist.barrier(group, async_op=True)
+    sent = dist.isend(values(group), ranks[(rank + 1) % size], group, tag=8)
+    yield dist.irecv(torch.zeros(6), ranks[(rank - 1) % size], group, tag=8)
+    yield sent
+
+
+# Numbers of the works that lack a part in Gloo, or whose result is not specified on all ranks.
+LACKING = {"is_completed()": [6], "result()": [1, 6, 9, 10], "source_rank()": [10]}
+
+
+@each("works", PARTS)
+def works(part, group):
+    found = []
+    for number, work in enumerate(each_work(group)):
+        try:
+            found.append(PARTS[part](work))
+        except RuntimeError as error:
+            found.append(type(error))
+        if part in ("synchronize()", "block_current_stream()"):
+            work.wait()  # PyTorch's Gloo does not wait in them
+        if number in LACKING.get(part, []):
+            found[-1] = None
+    return found
 
 
 # ---- Objects ----
@@ -470,6 +665,43 @@ def all_to_all_single_not_contiguous(group):
     output = torch.zeros(2, 2 * size).t()
     dist.all_to_all_single(output, torch.arange(4.0 * size).view(2, -1).t() + dist.get_rank(group), group=group)
     return output
+
+
+@more(lambda size, rank: [torch.tensor([1 - 2j]), torch.tensor([-3.0])])  # Gloo sends what is not yet conjugated or negated
+def broadcast_of_a_conjugate_and_its_part(group):
+    is_root = dist.get_rank(group) == 0
+    whole, part = torch.tensor([1 + 2j]), torch.tensor([5 + 3j])
+    tensors = [whole.conj(), part.conj().imag] if is_root else [whole, part.imag]
+    for tensor in tensors:
+        group.broadcast(tensor, 0).wait()
+    return [tensor.resolve_conj().resolve_neg() for tensor in tensors]
+
+
+@more(lambda size, rank: [torch.ones(2, 2) * r for r in range(size)])
+def all_gather_of_an_overlapping_tensor(group):
+    outputs = [torch.zeros(2, 2) for _ in range(dist.get_world_size(group))]
+    dist.all_gather(outputs, torch.tensor([float(dist.get_rank(group))]).expand(2, 2), group=group)
+    return outputs
+
+
+@more(lambda size, rank: "refused")
+def all_reduce_of_an_overlapping_tensor(group):
+    try:
+        dist.all_reduce(torch.ones(1).expand(4), group=group)
+    except RuntimeError as error:
+        return "refused" if "more than one element" in str(error) else str(error)
+
+
+@more(lambda size, rank: [sums(size), 3])
+def where_another_device_is_the_default(group):
+    torch.set_default_device("meta")
+    try:
+        given = torch.arange(6.0, device="cpu") * (dist.get_rank(group) + 2) % 5 + dist.get_rank(group)
+        outputs = [torch.zeros(2, 3, device="cpu").t() for _ in range(dist.get_world_size(group))]
+        dist.all_gather(outputs, given.view(3, 2), group=group)
+        return [sum(outputs).reshape(-1), len(outputs[0])]
+    finally:
+        torch.set_default_device(None)
 
 
 # The Gloo of PyTorch 2.4 mixes up the elements.

@@ -13,7 +13,7 @@ from torch import distributed as dist
 from torch._C import _distributed_c10d as c10d
 
 from ddprun.torch._collectives import Collectives
-from ddprun.torch._messages import Messages, give_out_messages
+from ddprun.torch._messages import Messages, complete_works, give_out_messages
 from ddprun.torch._profile import record_operations
 from ddprun.torch._session import Group, join
 
@@ -136,6 +136,7 @@ def register() -> None:
     """Registers the backend "ddp". PyTorch 2.14 and newer calls this for the name; importing ddprun.torch does too."""
     if "DDP" in dist.Backend._plugins:
         return
+    complete_works()
     if HAS_PYTHON_BACKENDS:
         give_out_messages()
     # "cuda" too: so that CUDA tensors come here, and are refused in words that say what to do.

@@ -15,7 +15,7 @@ import torch
 from ddprun.torch._group import UNSET, GroupMember, done
 from ddprun.torch._libddp import DTYPES, Buffer, Reduction, check, libddp
 from ddprun.torch._session import milliseconds
-from ddprun.torch._tensors import adjacent, joined, moved, one, plain, same, spread
+from ddprun.torch._tensors import adjacent, give_back, joined, memory_for, moved, one, plain, same, spread
 
 
 class Collectives(GroupMember):
@@ -25,8 +25,7 @@ class Collectives(GroupMember):
         memory = self._contiguous("all_reduce", tensor)
         view, dtype, exact = self._reducible("all_reduce", memory, reduction)
         check(libddp.ddp_all_reduce(self._handle, Buffer(view.data_ptr(), view.numel(), dtype), exact, timeout))
-        if memory is not tensor:
-            tensor.copy_(memory)
+        give_back(memory, tensor)
 
     def allreduce(self, tensors: List[torch.Tensor], opts: Any = None) -> Any:
         """Reduces one tensor in place."""
@@ -52,8 +51,8 @@ class Collectives(GroupMember):
         memory = self._contiguous("reduce", tensor)
         view, dtype, exact = self._reducible("reduce", memory, reduction)
         check(libddp.ddp_reduce(self._handle, Buffer(view.data_ptr(), view.numel(), dtype), exact, root, timeout))
-        if memory is not tensor and self.rank() == root:
-            tensor.copy_(memory)
+        if self.rank() == root:
+            give_back(memory, tensor)
         return done(tensors)
 
     def broadcast(self, tensors: List[torch.Tensor], opts: Any = None) -> Any:
@@ -62,8 +61,7 @@ class Collectives(GroupMember):
         tensor = one("broadcast", tensors)
         memory = self._contiguous("broadcast", tensor)
         check(libddp.ddp_broadcast(self._handle, moved(memory), opts.rootRank, timeout))
-        if memory is not tensor:
-            tensor.copy_(memory)
+        give_back(memory, tensor)
         return done(tensors)
 
     def _all_gather(self, output: torch.Tensor, given: torch.Tensor, timeout: int) -> None:
@@ -76,8 +74,7 @@ class Collectives(GroupMember):
                 f"{output.dtype} of {tuple(output.shape)} for {given.dtype} of {tuple(given.shape)}"
             )
         check(libddp.ddp_all_gather(self._handle, moved(source), moved(memory), timeout))
-        if memory is not output:
-            output.copy_(memory)
+        give_back(memory, output)
 
     def _all_gather_list(self, outputs: List[torch.Tensor], given: torch.Tensor, timeout: int) -> None:
         source = self._contiguous("all_gather", given)
@@ -87,7 +84,7 @@ class Collectives(GroupMember):
             whole.count *= len(outputs)
             check(libddp.ddp_all_gather(self._handle, moved(source), whole, timeout))
             return
-        flat = torch.empty(source.numel() * len(outputs), dtype=source.dtype)
+        flat = memory_for(source.numel() * len(outputs), source.dtype)
         check(libddp.ddp_all_gather(self._handle, moved(source), moved(flat), timeout))
         spread(flat, outputs)
 
@@ -139,7 +136,7 @@ class Collectives(GroupMember):
             return done([])
         into = one("gather", outputs)
         same("gather", into, given, self.size())
-        flat = torch.empty(given.numel() * len(into), dtype=given.dtype)
+        flat = memory_for(given.numel() * len(into), given.dtype)
         check(libddp.ddp_gather(self._handle, moved(given), moved(flat), root, timeout))
         spread(flat, into)
         return done(outputs)
@@ -153,8 +150,7 @@ class Collectives(GroupMember):
             return done([output])
         memory = self._contiguous("gather", output)
         check(libddp.ddp_gather(self._handle, moved(source), moved(memory), root, timeout))
-        if memory is not output:
-            output.copy_(memory)
+        give_back(memory, output)
         return done([output])
 
     gather_into_tensor = gather_single
@@ -173,8 +169,7 @@ class Collectives(GroupMember):
             same("scatter", parts, output, self.size())
             flat = joined(parts)
             check(libddp.ddp_scatter(self._handle, moved(flat), moved(memory), root, timeout))
-        if memory is not output:
-            output.copy_(memory)
+        give_back(memory, output)
         return done(outputs)
 
     def _reduce_scatter(self, output: torch.Tensor, given: torch.Tensor, reduction: Reduction, timeout: int) -> None:
@@ -190,8 +185,7 @@ class Collectives(GroupMember):
         whole, _, _ = self._reducible("reduce_scatter", source, reduction)
         from_, to = Buffer(whole.data_ptr(), whole.numel(), dtype), Buffer(part.data_ptr(), part.numel(), dtype)
         check(libddp.ddp_reduce_scatter(self._handle, from_, to, exact, timeout))
-        if memory is not output:
-            output.copy_(memory)
+        give_back(memory, output)
 
     def reduce_scatter(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
         """Reduces a list of tensors, of which each rank gets the one at its place."""
@@ -264,8 +258,7 @@ class Collectives(GroupMember):
             raise ValueError(f"all_to_all_single: the output is {output.dtype}, but the input is {given.dtype}")
         to = self._parts("output", output, output_split_sizes)
         self._all_to_all(memory, to, source, self._parts("input", given, input_split_sizes), timeout)
-        if memory is not output:
-            output.copy_(memory)
+        give_back(memory, output)
         return done([output])
 
     alltoall_base = all_to_all_single
@@ -283,7 +276,7 @@ class Collectives(GroupMember):
             if not plain(tensor):
                 self._contiguous("all_to_all", tensor)
         to = [tensor.numel() for tensor in outputs]
-        flat = torch.empty(sum(to), dtype=source.dtype)
+        flat = memory_for(sum(to), source.dtype)
         self._all_to_all(flat, to, source, [tensor.numel() for tensor in inputs], timeout)
         spread(flat, outputs)
         return done(outputs)

@@ -30,7 +30,7 @@ _OPS = {
 _OPS_OF_BOOL = {c.SUM: c.MAX, c.MAX: c.MAX, c.BOR: c.MAX, c.PRODUCT: c.MIN, c.MIN: c.MIN, c.BAND: c.MIN, c.BXOR: c.BXOR}
 _LINEAR = (c.SUM, c.AVG, c.PREMUL_SUM)  # what may be done to the parts of complex numbers
 _SUM = Reduction(c.SUM, 0.0)
-_NOTHING = [torch.empty(0)]  # the result of what has none; is_completed() goes by a tensor (_messages.py)
+_NOTHING = torch.empty(0, device="cpu")  # the result of what has none; is_completed() goes by a tensor (_messages.py)
 
 
 def done(result: Any) -> Any:
@@ -125,7 +125,7 @@ class GroupMember:
             return tensor
         if not tensor.is_cpu or tensor.layout is not torch.strided:
             self._refuse(what, tensor)
-        return tensor.contiguous()
+        return tensor.resolve_conj().resolve_neg().contiguous()
 
     def _reduction(self, what: str, opts: Any) -> Reduction:
         if opts is None:

@@ -11,9 +11,11 @@ import torch
 from torch._C import _distributed_c10d as c10d
 from torch.distributed import DistBackendError
 
-from ddprun.torch._group import GroupMember, done
+from ddprun.torch._group import UNSET, GroupMember, done
 from ddprun.torch._libddp import ANY_RANK, Work, check, libddp
-from ddprun.torch._tensors import is_in_cpu_memory, moved, one, plain
+from ddprun.torch._profile import tensors_of
+from ddprun.torch._session import milliseconds
+from ddprun.torch._tensors import give_back, is_in_cpu_memory, moved, one
 
 # PyTorch before 2.13 does not keep the Python part of a Work, without which wait() never returns.
 _under_way: "Set[Any]" = set()
@@ -22,31 +24,38 @@ _under_way: "Set[Any]" = set()
 class Message(c10d.Work):
     """A message between two ranks. It is under way already; wait() waits in libddp."""
 
-    def __init__(self, backend: Any, work: Work, tensors: "List[torch.Tensor]"):
+    def __init__(self, backend: Any, work: Work, memory: torch.Tensor, tensor: torch.Tensor):
         super().__init__()
         self._backend = backend
         self._work = work
-        self._tensors = tensors  # libddp reads or writes their memory
+        self._memory = memory  # libddp reads or writes it
+        self._tensor = tensor  # what a received message is for; the same, or a view that is conjugated or negated
         self._ended = False
+        self._failure: Optional[Exception] = None
         self._source = -1
         _under_way.add(self)
 
-    def wait(self, timeout: timedelta = timedelta(0)) -> bool:
+    def _ends_within(self, milliseconds_: int) -> bool:
+        completed = ctypes.c_int32()
+        libddp.ddp_work_wait_for(self._work, milliseconds_, ctypes.byref(completed))
+        return completed.value != 0  # also if it has failed, which wait() raises
+
+    def wait(self, timeout: timedelta = UNSET) -> bool:
         """Waits until the message has ended, but no longer than timeout, if that is more than 0."""
         if self._ended:
             return True
         self._backend._require_open()
+        if timeout > UNSET and not self._ends_within(milliseconds(timeout)):
+            raise DistBackendError(f"a message has not ended within the {timeout.total_seconds()} s of wait()")
+        source = ctypes.c_int32()
         try:
-            if timeout > timedelta(0):
-                completed = ctypes.c_int32()
-                limit = int(timeout.total_seconds() * 1000)
-                check(libddp.ddp_work_wait_for(self._work, limit, ctypes.byref(completed)))
-                if not completed.value:
-                    raise DistBackendError(f"a message has not ended within the {timeout.total_seconds()} s of wait()")
-            source = ctypes.c_int32()
             check(libddp.ddp_work_wait_source(self._work, ctypes.byref(source)))
+        except Exception as error:
+            self._failure = error
+            raise
         finally:
             _under_way.discard(self)
+        give_back(self._memory, self._tensor)
         self._source = source.value
         self._ended = True
         return True
@@ -56,23 +65,28 @@ class Message(c10d.Work):
         self.wait()
 
     def is_completed(self) -> bool:
-        """Returns whether the message has ended."""
-        if self._ended:
+        """Returns whether the message has ended, well or not."""
+        if self._ended or self._failure is not None:
             return True
         self._backend._require_open()
-        completed = ctypes.c_int32()
-        check(libddp.ddp_work_wait_for(self._work, 0, ctypes.byref(completed)))
-        if completed.value:
-            self.wait()
-        return self._ended
+        if not self._ends_within(0):
+            return False
+        try:
+            return self.wait()
+        except DistBackendError:
+            return True
 
     def is_success(self) -> bool:
-        """Returns whether the message has ended well; a failed one raises."""
-        return self.is_completed()
+        """Returns whether the message has ended well."""
+        return self.is_completed() and self._failure is None
+
+    def exception(self) -> Optional[Exception]:  # type: ignore[override]
+        """Returns why the message has failed, if it has."""
+        return self._failure
 
     def result(self) -> "List[torch.Tensor]":
-        """Returns the tensors that were sent or received."""
-        return self._tensors
+        """Returns the tensor that was sent or received."""
+        return [self._tensor]
 
     def source_rank(self) -> int:
         """Returns the rank in the group that a received message came from."""
@@ -89,7 +103,7 @@ class Batch(c10d.Work):
         self._messages = messages
         _under_way.add(self)
 
-    def wait(self, timeout: timedelta = timedelta(0)) -> bool:
+    def wait(self, timeout: timedelta = UNSET) -> bool:
         """Waits until all messages have ended."""
         try:
             for message in self._messages:
@@ -124,23 +138,43 @@ def _give_out(name: str) -> None:
 
 
 def give_out_messages() -> None:
-    """Makes ProcessGroup's methods return our messages, and Work.is_completed() the truth. Called once."""
+    """Makes ProcessGroup's methods return our messages. Called once."""
     for name in ("send", "recv", "recv_anysource"):
         _give_out(name)
-    original = c10d.Work.is_completed
+
+
+def _value(work: Any) -> Any:
+    """Returns what an operation gives that has ended and has a future; else None."""
+    try:
+        future = work.get_future()
+        value = future.value() if future.done() else None
+    except RuntimeError:  # it has none, or has failed
+        return None
+    # The future of an operation on a GPU is done once it is enqueued; that backend's own answers count.
+    return value if is_in_cpu_memory(value) else None
+
+
+def complete_works() -> None:
+    """Gives PyTorch's Works what a Work made of a future lacks, in some versions: is_completed() that is true once it
+    has ended, wait() with a timeout, result(). Called once.
+    """
+    completed, wait, result = c10d.Work.is_completed, c10d.Work.wait, c10d.Work.result
 
     def is_completed(self: Any) -> bool:
-        if original(self):
-            return True
-        try:
-            future = self.get_future()
-            # The future of an operation on a GPU is done once it is enqueued; that backend's own answer counts.
-            return bool(future.done()) and is_in_cpu_memory(future.value())
-        except RuntimeError:  # it has none, or has failed
-            return False
+        return completed(self) or _value(self) is not None
 
-    is_completed.__doc__ = original.__doc__
-    c10d.Work.is_completed = is_completed
+    def wait_for(self: Any, timeout: timedelta = UNSET) -> bool:
+        return wait(self) if timeout > UNSET and _value(self) is not None else wait(self, timeout)
+
+    def result_of(self: Any) -> Any:
+        value = _value(self)
+        if value is None:
+            return result(self)
+        return tensors_of(value) if isinstance(value, list) else []
+
+    for name, function in (("is_completed", is_completed), ("wait", wait_for), ("result", result_of)):
+        function.__name__, function.__doc__ = name, getattr(c10d.Work, name).__doc__
+        setattr(c10d.Work, name, function)
 
 
 class Messages(GroupMember):
@@ -149,14 +183,14 @@ class Messages(GroupMember):
     def _message(self, what: str, tensors: Any, start: Callable[..., int], peer: int, tag: int) -> Message:
         self._require_open()
         tensor = one(what, tensors)
-        if not plain(tensor):
-            self._contiguous(what, tensor)  # refuses what is not in the CPU's memory
+        memory = self._contiguous(what, tensor)
+        if not tensor.is_contiguous():
             raise ValueError(f"{what}: the tensor must be contiguous: give it tensor.contiguous()")
         if tag < 0:
             raise ValueError(f"{what}: the tag is {tag}, but must not be negative")
         work = Work()
-        check(start(self._handle, moved(tensor), peer, tag, self._timeout, ctypes.byref(work)))
-        message = _latest.message = Message(self, work, [tensor])
+        check(start(self._handle, moved(memory), peer, tag, self._timeout, ctypes.byref(work)))
+        message = _latest.message = Message(self, work, memory, tensor if what == "recv" else memory)
         if self._coalesced is not None:
             self._coalesced.append(message)
         return message

@@ -10,7 +10,23 @@ from ddprun.torch._libddp import DTYPES, UINT8, Buffer
 
 
 def plain(tensor: torch.Tensor) -> bool:
-    return tensor.is_cpu and tensor.layout is torch.strided and tensor.is_contiguous()
+    """Returns whether the tensor's memory holds its elements one after the other, in the CPU's memory."""
+    if not tensor.is_cpu or tensor.layout is not torch.strided or not tensor.is_contiguous():
+        return False
+    return not tensor.is_conj() and not tensor.is_neg()
+
+
+def memory_for(count: int, dtype: torch.dtype) -> torch.Tensor:
+    """Returns memory of the CPU, also where torch.set_default_device() names another device."""
+    return torch.empty(count, dtype=dtype, device="cpu")
+
+
+def give_back(memory: torch.Tensor, tensor: torch.Tensor) -> None:
+    """Copies a result into the tensor that it is for, unless it is there. Autograd does not see it, as it sees none of
+    a backend's writes: so the tensor may be a leaf that requires a gradient, or one of inference mode."""
+    if memory is not tensor:
+        with torch.inference_mode():
+            tensor.copy_(memory)
 
 
 def moved(tensor: torch.Tensor) -> Buffer:
@@ -68,5 +84,5 @@ def joined(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
 def spread(flat: torch.Tensor, tensors: Sequence[torch.Tensor]) -> None:
     at = 0
     for tensor in tensors:
-        tensor.copy_(flat[at : at + tensor.numel()].view(tensor.shape))
+        give_back(flat[at : at + tensor.numel()].view(tensor.shape), tensor)
         at += tensor.numel()
