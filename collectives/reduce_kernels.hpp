@@ -4,7 +4,6 @@
 // from sums of scaled contributions.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
@@ -44,16 +43,22 @@ struct Product {
     return static_cast<T>(static_cast<U>(a) * static_cast<U>(b));
   }
 };
+// A NaN of any rank is the result of Min and Max, as torch.minimum and torch.maximum have it: so it does not matter
+// where in the order of ranks it comes. `b` is the result unless a comparison with it holds, which none does with NaN.
+template <typename T>
+bool is_nan(T value) {
+  return value != value;
+}
 struct Min {
   template <typename T>
   static T apply(T a, T b) {
-    return std::min(a, b);
+    return (a < b) | is_nan(a) ? a : b;  // `|`, since GCC does not vectorise `||`
   }
 };
 struct Max {
   template <typename T>
   static T apply(T a, T b) {
-    return std::max(a, b);
+    return (a > b) | is_nan(a) ? a : b;
   }
 };
 

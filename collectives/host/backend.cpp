@@ -354,6 +354,8 @@ ddp_backend_status create_successor(rendezvous::Descriptor segment, const ddp_ba
   });
 }
 
+void move_to(ddp_backend_message& receive, void* memory) { receive.message->owner->move_to(*receive.message, memory); }
+
 bool awaits_successors(const ddp_backend_group& group) { return group.logged != nullptr; }
 
 bool keeps_start(const ddp_backend_group& group) {

@@ -39,6 +39,9 @@ ddp_backend_status create_awaiting(const ddp_backend_group_config& config, ddp_b
 ddp_backend_status create_successor(rendezvous::Descriptor segment, const ddp_backend_group_config& config,
                                     ddp_backend_group** out, ddp_backend_error* error);
 
+// Lets a receive under way go on into other memory, of as many bytes.
+void move_to(ddp_backend_message& receive, void* memory);
+
 bool awaits_successors(const ddp_backend_group& group);
 // Returns whether a process can repeat what came before the first mark, once that is passed.
 bool keeps_start(const ddp_backend_group& group);

@@ -24,6 +24,7 @@ using ddp::runtime::Checkpoint;
 using ddp::runtime::CheckpointFolder;
 using ddp::runtime::GroupOptions;
 using ddp::runtime::guard;
+using ddp::runtime::handle_of;
 using ddp::runtime::not_null;
 using ddp::runtime::of;
 using ddp::runtime::ProcessGroup;
@@ -47,7 +48,7 @@ class FolderHandle {
 
  private:
   struct Leave {
-    void operator()(ProcessGroup* group) const { session_of(*group).destroy(*group); }
+    void operator()(ProcessGroup* group) const { ddp_group_destroy(handle_of(group)); }  // its session may have ended
   };
   using Group = std::unique_ptr<ProcessGroup, Leave>;
 
@@ -147,12 +148,13 @@ ddp_status ddp_checkpoint_folder_create(ddp_group* group, const char* path,
     not_null(out, "the checkpoint folder to fill in") = nullptr;
     auto folder =
         std::make_unique<FolderHandle>(of(group), &not_null(path, "the folder's path"), folder_options(options));
+    ddp::runtime::enlist(folder.get());
     *out = reinterpret_cast<ddp_checkpoint_folder*>(folder.release());
   });
 }
 
 void ddp_checkpoint_folder_destroy(ddp_checkpoint_folder* folder) {
-  guard([&] { delete reinterpret_cast<FolderHandle*>(folder); });
+  ddp::runtime::destroy(reinterpret_cast<FolderHandle*>(folder));
 }
 
 ddp_status ddp_checkpoint_folder_save(ddp_checkpoint_folder* folder, int64_t step, const ddp_tensor_slice* slices,

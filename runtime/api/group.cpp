@@ -61,6 +61,7 @@ ddp_status ddp_group_split(ddp_group* handle, int32_t color, int32_t key, const 
 ddp_status ddp_group_destroy(ddp_group* handle) {
   return guard([&] {
     if (handle != nullptr) session_of(*of(handle)).destroy(*of(handle));
+    ddp::runtime::forget_groups();
   });
 }
 

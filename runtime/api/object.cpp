@@ -6,7 +6,7 @@
 
 #include "ddp/ddp.h"
 #include "runtime/api/c_guard.hpp"
-#include "runtime/api/c_handles.hpp"
+#include "runtime/api/live_sessions.hpp"
 #include "runtime/collective/object_collectives.hpp"
 #include "runtime/group/process_group.hpp"
 
@@ -16,14 +16,13 @@ using ddp::runtime::GroupPlace;
 using ddp::runtime::guard;
 using ddp::runtime::not_null;
 using ddp::runtime::ObjectExchange;
-using ddp::runtime::of;
 using ddp::runtime::Operation;
 using ddp::runtime::OperationKind;
 using ddp::runtime::ProcessGroup;
 
 ddp_status exchange_objects(ddp_group* handle, std::int64_t timeout_ms, const ddp_sink& sink, auto make) {
   return guard([&] {
-    ProcessGroup& group = not_null(of(handle), "the group");
+    ProcessGroup& group = ddp::runtime::group_of(handle);
     ObjectExchange exchange;
     const Operation operation = make(exchange, group.place());
     if (operation.kind != OperationKind::GatherObject || operation.root == group.rank())

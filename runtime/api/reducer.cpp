@@ -5,7 +5,7 @@
 
 #include "ddp/ddp.h"
 #include "runtime/api/c_guard.hpp"
-#include "runtime/api/c_handles.hpp"
+#include "runtime/api/live_sessions.hpp"
 #include "runtime/api/options.hpp"
 #include "runtime/training/cuda/cuda_compress_hook.hpp"
 #include "runtime/training/cuda/cuda_powersgd.hpp"
@@ -57,15 +57,14 @@ ddp_status ddp_reducer_create(ddp_group* group, const ddp_parameter* parameters,
   return guard([&] {
     not_null(out, "the reducer to fill in");
     *out = nullptr;
-    auto made = std::make_unique<Reducer>(not_null(ddp::runtime::of(group), "the group"), parameters, count,
+    auto made = std::make_unique<Reducer>(ddp::runtime::group_of(group), parameters, count,
                                           DDP_OPTIONS(ddp_reducer_options, no_broadcast_buffers, options));
+    ddp::runtime::enlist(made.get());
     *out = reinterpret_cast<ddp_reducer*>(made.release());
   });
 }
 
-void ddp_reducer_destroy(ddp_reducer* reducer) {
-  guard([&] { delete of(reducer); });
-}
+void ddp_reducer_destroy(ddp_reducer* reducer) { ddp::runtime::destroy(of(reducer)); }
 
 void* ddp_reducer_gradient(ddp_reducer* reducer, size_t i) {
   void* gradient = nullptr;

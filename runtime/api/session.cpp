@@ -5,7 +5,6 @@
 #include <string>
 
 #include "collectives/backend_loader.hpp"
-#include "collectives/gpu/nccl_api.hpp"
 #include "ddp/ddp.h"
 #include "rendezvous/base/error.hpp"
 #include "runtime/api/c_guard.hpp"
@@ -15,6 +14,7 @@
 #include "runtime/base/buffer.hpp"
 #include "runtime/base/error_file.hpp"
 #include "runtime/collective/make_operation.hpp"
+#include "runtime/device/cuda_backend.hpp"
 #include "runtime/device/current_stream.hpp"
 #include "runtime/diagnosis/failure_handlers.hpp"
 #include "runtime/diagnosis/flight_recorder.hpp"
@@ -26,6 +26,7 @@ namespace {
 
 using ddp::rendezvous::Error;
 using ddp::rendezvous::ErrorCode;
+using ddp::runtime::group_of;
 using ddp::runtime::guard;
 using ddp::runtime::not_null;
 using ddp::runtime::of;
@@ -66,14 +67,14 @@ void check_device_index(int32_t device) {
 
 ddp_status run(ddp_group* handle, std::int64_t timeout_ms, auto make) {
   return guard([&] {
-    ProcessGroup& group = not_null(of(handle), "the group");
+    ProcessGroup& group = group_of(handle);
     group.run(make(group), Milliseconds(timeout_ms));
   });
 }
 
 ddp_status issue(ddp_group* handle, std::int64_t timeout_ms, ddp_work* work, auto make) {
   return guard([&] {
-    ProcessGroup& group = not_null(of(handle), "the group");
+    ProcessGroup& group = group_of(handle);
     not_null(work, "the work to fill in");
     *work = {handle, group.issue(make(group), Milliseconds(timeout_ms))};
   });
@@ -95,12 +96,7 @@ ddp_status ddp_session_init(const ddp_session_options* options, ddp_session** ou
   });
 }
 
-void ddp_session_destroy(ddp_session* session) {
-  guard([&] {
-    if (session != nullptr) ddp::runtime::strike(*of(session));
-    delete of(session);
-  });
-}
+void ddp_session_destroy(ddp_session* session) { ddp::runtime::destroy(of(session)); }
 
 ddp_group* ddp_session_world(ddp_session* session) { return handle_of(&of(session)->world()); }
 ddp_status ddp_session_store(ddp_session* session, ddp_store** out) {
@@ -118,7 +114,10 @@ ddp_status ddp_session_stay(ddp_session* session, int32_t stays, int32_t* will) 
 }
 
 ddp_status ddp_session_rejoin(ddp_session* session) {
-  return guard([&] { not_null(of(session), "the session").rejoin(); });
+  return guard([&] {
+    ddp::runtime::forget_groups();
+    not_null(of(session), "the session").rejoin();
+  });
 }
 
 int32_t ddp_session_local_rank(const ddp_session* session) { return of(session)->info().local_rank; }
@@ -130,7 +129,9 @@ int32_t ddp_backend_is_available(const char* backend) {
   const ddp_status status = guard([&] {
     const auto names = ddp::collectives::parse_backend_names(&not_null(backend, "the backend's name"));
     if (!names.cpu.empty()) ddp::collectives::load_backend(names.cpu);
-    if (!names.cuda.empty()) ddp::collectives::nccl_api();
+    if (!names.cuda.empty() && ddp::runtime::count_devices(names.cuda) == 0) {
+      throw Error(ErrorCode::InvalidArgument, "this process may use no CUDA device (see CUDA_VISIBLE_DEVICES)");
+    }
   });
   return status == DDP_OK ? 1 : 0;
 }
@@ -187,7 +188,7 @@ ddp_status ddp_all_to_all(ddp_group* group, ddp_buffer input, const size_t* inpu
 
 ddp_status ddp_allocate(ddp_group* group, size_t bytes, int64_t timeout_ms, void** memory) {
   return guard([&] {
-    ProcessGroup& g = not_null(of(group), "the group");
+    ProcessGroup& g = group_of(group);
     not_null(memory, "the pointer to fill in");
     *memory = g.allocate(bytes, Milliseconds(timeout_ms));
   });
@@ -195,7 +196,7 @@ ddp_status ddp_allocate(ddp_group* group, size_t bytes, int64_t timeout_ms, void
 
 void ddp_free(ddp_group* group, void* memory) {
   guard([&] {
-    if (memory != nullptr) not_null(of(group), "the group").free(memory);
+    if (memory != nullptr) group_of(group).free(memory);
   });
 }
 
@@ -270,7 +271,7 @@ ddp_status ddp_send(ddp_group* group, ddp_buffer buffer, int32_t destination, ui
 ddp_status ddp_recv(ddp_group* group, ddp_buffer buffer, int32_t source, uint32_t tag, int64_t timeout_ms,
                     int32_t* sender) {
   return guard([&] {
-    ProcessGroup& g = not_null(of(group), "the group");
+    ProcessGroup& g = group_of(group);
     const int from = g.run(ddp::runtime::make_receive(buffer, source, tag, g.place()), Milliseconds(timeout_ms));
     if (sender != nullptr) *sender = from;
   });
@@ -290,25 +291,33 @@ ddp_status ddp_irecv(ddp_group* group, ddp_buffer buffer, int32_t source, uint32
 
 ddp_status ddp_work_wait_source(ddp_work work, int32_t* source) {
   return guard([&] {
-    const int rank = not_null(of(work.group), "the work's group").wait(work.sequence);
+    const int rank = group_of(work.group).wait(work.sequence);
     not_null(source, "where to tell the other rank") = rank;
   });
 }
 
 ddp_status ddp_work_wait(ddp_work work) {
-  return guard([&] { not_null(of(work.group), "the work's group").wait(work.sequence); });
+  return guard([&] { group_of(work.group).wait(work.sequence); });
 }
 
 ddp_status ddp_work_wait_for(ddp_work work, int64_t timeout_ms, int32_t* completed) {
   return guard([&] {
     not_null(completed, "where to tell whether the operation ended");
     *completed = 1;  // also true if the operation failed
-    *completed = not_null(of(work.group), "the work's group").wait_for(work.sequence, Milliseconds(timeout_ms)) ? 1 : 0;
+    *completed = group_of(work.group).wait_for(work.sequence, Milliseconds(timeout_ms)) ? 1 : 0;
   });
 }
 
 ddp_status ddp_work_synchronize(ddp_work work) {
-  return guard([&] { not_null(of(work.group), "the work's group").synchronize(work.sequence); });
+  return guard([&] { group_of(work.group).synchronize(work.sequence); });
+}
+
+void ddp_work_drop(ddp_work work) {
+  try {
+    group_of(work.group).drop(work.sequence);
+  } catch (const std::exception&) {
+    // The text is not kept for ddp_error_last(), whose memory ends before static variables of the program.
+  }
 }
 
 ddp_status ddp_stream_set_current(int32_t device, void* stream) {
@@ -329,7 +338,7 @@ ddp_status ddp_stream_current(int32_t device, void** stream) {
 ddp_status ddp_group_nccl_communicator(ddp_group* group, void** communicator) {
   return guard([&] {
     not_null(communicator, "where to put the communicator");
-    *communicator = not_null(of(group), "the group").nccl_communicator();
+    *communicator = group_of(group).nccl_communicator();
   });
 }
 

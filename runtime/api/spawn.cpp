@@ -77,6 +77,7 @@ ddp_status ddp_spawn(ddp_spawn_function function, void* context, int32_t nprocs,
     std::fflush(nullptr);  // otherwise each copy would write the same text again
     auto processes =
         std::make_unique<SpawnedProcesses>(nprocs, how, [&](int rank) { return run(function, rank, context); });
+    ddp::runtime::enlist(processes.get());
     *out = reinterpret_cast<ddp_spawned*>(processes.release());
   });
 }
@@ -95,4 +96,4 @@ int64_t ddp_spawn_pid(const ddp_spawned* spawned, int32_t rank) {
   return of(spawned)->pid(rank);
 }
 
-void ddp_spawn_destroy(ddp_spawned* spawned) { delete of(spawned); }
+void ddp_spawn_destroy(ddp_spawned* spawned) { ddp::runtime::destroy(of(spawned)); }

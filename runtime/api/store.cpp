@@ -16,6 +16,7 @@
 #include "rendezvous/store/prefix_store.hpp"
 #include "rendezvous/store/tcp_store.hpp"
 #include "runtime/api/c_guard.hpp"
+#include "runtime/api/live_sessions.hpp"
 
 namespace {
 
@@ -65,6 +66,7 @@ ddp_status create(ddp_store** out, Create make) {
     not_null(out, "the store to fill in");
     *out = nullptr;
     std::unique_ptr<Store> store = make();
+    ddp::runtime::enlist(store.get());
     *out = reinterpret_cast<ddp_store*>(store.release());
   });
 }
@@ -99,9 +101,7 @@ ddp_status ddp_store_create_prefix(const char* prefix, ddp_store* base, ddp_stor
   return create(out, [&] { return std::make_unique<PrefixStore>(&not_null(prefix, "the prefix"), of(base)); });
 }
 
-void ddp_store_destroy(ddp_store* store) {
-  guard([&] { delete reinterpret_cast<Store*>(store); });
-}
+void ddp_store_destroy(ddp_store* store) { ddp::runtime::destroy(reinterpret_cast<Store*>(store)); }
 
 ddp_status ddp_store_set_timeout(ddp_store* store, int64_t timeout_ms) {
   return guard([&] { of(store).set_timeout(timeout_of(timeout_ms, kTimeout)); });

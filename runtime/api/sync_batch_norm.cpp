@@ -4,7 +4,7 @@
 
 #include "ddp/ddp.h"
 #include "runtime/api/c_guard.hpp"
-#include "runtime/api/c_handles.hpp"
+#include "runtime/api/live_sessions.hpp"
 #include "runtime/api/options.hpp"
 #include "runtime/training/batch_norm/sync_batch_norm.hpp"
 
@@ -23,7 +23,7 @@ ddp_status ddp_sync_batch_norm_create(ddp_group* group, size_t channels, const d
   return guard([&] {
     not_null(out, "the batch norm to fill in");
     *out = nullptr;
-    auto norm = std::make_unique<SyncBatchNorm>(not_null(ddp::runtime::of(group), "the group"), channels,
+    auto norm = std::make_unique<SyncBatchNorm>(ddp::runtime::group_of(group), channels,
                                                 tensors != nullptr ? *tensors : ddp_sync_batch_norm_tensors{},
                                                 DDP_OPTIONS(ddp_sync_batch_norm_options, momentum, options));
     *out = reinterpret_cast<ddp_sync_batch_norm*>(norm.release());

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "collectives/backend_loader.hpp"
+#include "collectives/host/backend.hpp"
 #include "runtime/base/buffer.hpp"
 #include "runtime/base/deadline_watch.hpp"
 
@@ -74,6 +75,10 @@ std::string HostMessage::why_not_expected(const Operation& o, int sender, int ow
   return "ranks disagree: rank " + std::to_string(sender) + " sends " + std::to_string(label_.count) + " " +
          dtype_name(static_cast<std::int32_t>(label_.dtype)) + ", rank " + std::to_string(own_rank) + " expects " +
          std::to_string(o.count) + " " + dtype_name(o.dtype);
+}
+
+void HostMessage::move_to(void* memory) {
+  if (handle_ != nullptr) collectives::move_to(*handle_, memory);
 }
 
 void HostMessage::free(const Channel& channel) {

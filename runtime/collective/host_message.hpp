@@ -38,6 +38,8 @@ class HostMessage {
   // ended. Labelled messages cannot be polled.
   static bool can_poll(const Channel& channel);
   ddp_backend_status poll(const Channel& channel, Deadline until, std::int32_t* peer, ddp_backend_error* error);
+  // Lets a receive by the backend "ddp" go on into other memory, of as many bytes.
+  void move_to(void* memory);
   // Frees the backend's part of a message. The group goes on only if the message has ended.
   void free(const Channel& channel);
 

@@ -32,14 +32,17 @@ int choose_device(const std::string& given, int local_rank, int count) {
   return index;
 }
 
-std::shared_ptr<collectives::CudaDevice> open_device(const std::string& backend, const std::string& given,
-                                                     int local_rank) {
+int count_devices(const std::string& backend) {
   if (backend != "nccl")
     invalid_argument("there is no backend \"" + backend + "\" for CUDA memory; this version has \"nccl\"");
   collectives::nccl_api();
-  const collectives::CudaApi& cuda = collectives::cuda_api();
-  const int index = choose_device(given, local_rank, collectives::CudaDevice::count(cuda));
-  return std::make_shared<collectives::CudaDevice>(cuda, index);
+  return collectives::CudaDevice::count(collectives::cuda_api());
+}
+
+std::shared_ptr<collectives::CudaDevice> open_device(const std::string& backend, const std::string& given,
+                                                     int local_rank) {
+  const int index = choose_device(given, local_rank, count_devices(backend));
+  return std::make_shared<collectives::CudaDevice>(collectives::cuda_api(), index);
 }
 
 std::unique_ptr<DeviceCollectives> join_nccl(std::shared_ptr<collectives::CudaDevice> device, GroupPlace place,

@@ -16,7 +16,11 @@ namespace ddp::runtime {
 // of its local rank among the `count` that it may use. Throws rendezvous::Error{InvalidArgument}.
 int choose_device(const std::string& given, int local_rank, int count);
 
-// Opens the library of the backend ("nccl"), the driver and the device. Throws rendezvous::Error.
+// Opens the library of the backend ("nccl") and the driver, and returns how many devices this process may use. Throws
+// rendezvous::Error.
+int count_devices(const std::string& backend);
+
+// Opens the library of the backend, the driver and the device. Throws rendezvous::Error.
 std::shared_ptr<collectives::CudaDevice> open_device(const std::string& backend, const std::string& given,
                                                      int local_rank);
 

@@ -128,6 +128,8 @@ class ProcessGroup final : private DeadlineWatch::Watched {
 
   // Waits for the operation, and blocks for operations on GPU memory too.
   void synchronize(std::uint64_t sequence);
+  // Returns once the operation does not use its caller's memory any more. Throws rendezvous::Error as wait() does.
+  void drop(std::uint64_t sequence);
 
   // Makes all operations in flight fail with ErrorCode::Aborted and this reason.
   void abort(const std::string& reason);
@@ -168,7 +170,8 @@ class ProcessGroup final : private DeadlineWatch::Watched {
     bool ended = false;    // but not collected yet
     bool left_over = false;  // a receive for which no thread waits when the group ends
     int peer = -1;
-    std::thread waiter;  // waits for a message that wait_for() polls, if the backend cannot
+    std::thread waiter;                 // waits for a message that wait_for() polls, if the backend cannot
+    std::vector<unsigned char> memory;  // where a receive goes on that was dropped
   };
   enum class StartState { Underway, OnStream, Failed };
   struct OnDevice : Issued {  // its sequence is kOnDevice and the number

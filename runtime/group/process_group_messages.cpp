@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "collectives/backend_error.hpp"
+#include "collectives/host/backend.hpp"
 #include "rendezvous/base/thread.hpp"
 #include "runtime/collective/describe_operation.hpp"
 #include "runtime/group/process_group.hpp"
@@ -61,6 +62,23 @@ bool ProcessGroup::poll_message(std::uint64_t sequence, Clock::time_point until,
   if (!changed_.wait_until(lock, until, [&] { return ended(sequence); })) return false;
   throw_if_failed(sequence);
   return true;
+}
+
+// A receive that was dropped goes on into memory of its own: nobody may ever send to it, and a message that comes must
+// not be taken by the next receive. Backends other than "ddp" cannot do that: there it is waited for, as all else is.
+void ProcessGroup::drop(std::uint64_t sequence) {
+  Lock lock(mutex_);
+  check_issued(sequence);
+  Message* const message = is_message(sequence) ? messages_.find(sequence) : nullptr;
+  const bool is_pending = message != nullptr && state_ == State::Alive && !message->ended && !message->awaited;
+  const bool can_move = config_.backend == &collectives::host_backend();
+  if (!is_pending || !can_move || message->operation.kind != OperationKind::Receive) {
+    lock.unlock();
+    return synchronize(sequence);
+  }
+  message->memory.resize(message->operation.bytes());
+  message->operation.data = message->memory.data();
+  message->transfer.move_to(message->memory.data());
 }
 
 // Waits for the message in the backend, with `until` at most until then. The caller has set message.awaited.

@@ -31,14 +31,15 @@ using std::chrono::milliseconds;
 constexpr char kWorld[] = "world";
 constexpr std::size_t kLongestList = 1000;  // longest list of members in a key of the store
 
-// A peer that dies while this process writes to it must cause an error, not end this process. Gloo does not see to
-// that.
-void ignore_sigpipe() {
+// A peer that dies while this process writes to it must cause an error, not end this process. libddp's own writes see
+// to that, those of Gloo and other libraries may not. A handler, unlike SIG_IGN, ends where the program starts a
+// command.
+void survive_sigpipe() {
   struct sigaction now = {};
   if (sigaction(SIGPIPE, nullptr, &now) != 0 || now.sa_handler != SIG_DFL) return;
-  struct sigaction ignore = {};
-  ignore.sa_handler = SIG_IGN;
-  sigaction(SIGPIPE, &ignore, nullptr);
+  now.sa_handler = [](int) {};
+  now.sa_flags = SA_RESTART;
+  sigaction(SIGPIPE, &now, nullptr);
 }
 
 // Returns the members as part of a key. Two long lists with the same key are told apart when their members meet.
@@ -91,7 +92,6 @@ Session::Session(const SessionOptions& options, const Environment& environment)
 
 // Joins the job, then starts what watches and records it.
 void Session::join(const Environment& environment) {
-  if (info_.world_size > 1) ignore_sigpipe();
   store_ = std::make_unique<JobStore>(info_, JobStore::Timeouts{options_.init_timeout, options_.timeout});
   // A rank that is alone has no peer that could fail; one that stays hears from the launcher that others have come.
   if (info_.world_size > 1 || stays_) watch_for_failures(environment);
@@ -128,6 +128,7 @@ std::string Session::key_prefix(const Group& group) const {
 }
 
 GroupPlan Session::plan(const Group& group) {
+  if (group.members.size() > 1 && to_string(group.backends) != collectives::host_backend().name) survive_sigpipe();
   GroupPlan plan;
   plan.name = group.name;
   plan.key_prefix = key_prefix(group);

@@ -150,6 +150,11 @@ void Messages::forget(Message& message) {
   }
 }
 
+void Messages::move_to(Message& message, void* memory) {
+  const std::lock_guard lock(mutex_);
+  message.memory = static_cast<unsigned char*>(memory);
+}
+
 bool Messages::are_under_way() {
   const std::lock_guard lock(mutex_);
   const auto is_idle = [](const Incoming& in) { return in.early.empty() && in.header_moved == 0; };

@@ -54,6 +54,8 @@ class Messages {
   // Throws Failure. Afterwards message.peer is the other rank. After a timeout the message may be waited for again.
   void wait(Message& message, std::int64_t timeout_ms, int most_looks);
   void forget(Message& message);
+  // Lets a receive go on into other memory, of as many bytes.
+  void move_to(Message& message, void* memory);
   // Returns whether this process holds a part of a message, sent or received, or waits for one.
   bool are_under_way();
   // Ends all messages: none touches its memory from then on.

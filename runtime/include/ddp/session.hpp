@@ -133,12 +133,13 @@ Session init_process_group(const Name& backend, InitOptions options = {}) {
 
 /// Returns true: this is a build with process groups. For programs that were written for PyTorch.
 inline bool is_available() { return true; }
-/// Returns whether a session may have this backend, such as "gloo", "nccl" or a plug-in's name: its module, or NCCL's
-/// library, is there and opens. It then stays open.
+/// Returns whether a session may have this backend, such as "gloo", "nccl" or a plug-in's name. More at
+/// ddp_backend_is_available().
 inline bool is_backend_available(const std::string& backend) { return ddp_backend_is_available(backend.c_str()) != 0; }
 /// Returns whether the backend "gloo" is there.
 inline bool is_gloo_available() { return is_backend_available("gloo"); }
-/// Returns whether the backend "nccl" is there. Whether there is a GPU is another question.
+/// Returns whether the backend "nccl" can be used: NCCL, the CUDA driver and a GPU are there. It starts the driver, so
+/// spawn() comes before.
 inline bool is_nccl_available() { return is_backend_available("nccl"); }
 /// Returns whether the backend "mpi", a plug-in, is there.
 inline bool is_mpi_available() { return is_backend_available("mpi"); }

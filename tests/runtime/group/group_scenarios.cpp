@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Scenarios with groups of some of the ranks.
+#include <sys/wait.h>
+
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <numeric>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "tests/runtime/job/scenario.hpp"
+#include "tests/support/environment.hpp"
 
 namespace ddp::test {
 namespace {
@@ -143,7 +148,7 @@ void destroy(ddp::Session& session) {
   for (int round = 0; round < 5; ++round) {
     ddp::ProcessGroup group = session.new_group({0, 1});
     std::vector<float> values = {1};
-    group.all_reduce_async(values);
+    const ddp::Work work = group.all_reduce_async(values);
     group.destroy();  // waits for it
     expect(values[0] == 2, "operations in flight have ended");
   }
@@ -276,6 +281,54 @@ void shared_memory(ddp::Session& session) {
   }
 }
 
+// A child of fork() leaves the scope of all that its parent has made. That ends nothing of the parent's, and the child
+// cannot use the groups.
+void fork_with_all(ddp::Session& session) {
+  const ddp::ProcessGroup world = session.world();
+  const std::string folder = ddp::testing::variable("TEST_FOLDER");
+  const std::string path = folder + "/store" + std::to_string(session.rank());
+  std::vector<float> values(1000, 1.0F), gradients(1000), letter(1);
+  std::optional<ddp::FileStore> store(std::in_place, path, 1);
+  std::optional<ddp::CheckpointFolder> checkpoints(std::in_place, world, folder);
+  checkpoints->save_async(1, {}).wait();  // starts a thread
+  const std::vector<ddp::Parameter> parameters = {{"w", values.data(), gradients.data(), values.size()}};
+  std::optional<ddp::DistributedDataParallel> model(std::in_place, world, parameters);
+  std::optional<ddp::Work> reduction = world.all_reduce_async(values);
+  std::optional<ddp::Work> receive = world.irecv(letter);
+  std::optional<ddp::GroupMemory<float>> memory = world.allocate<float>(1000);
+  model->mark_ready(0);
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(60);  // a child that hangs is a failure
+    report_failure("an operation of a child", [&] { world.barrier(); });
+    report_failure("a wait of a child", [&] { reduction->wait(); });
+    expect(!ddp::is_initialized(), "a child has no session");
+    memory.reset();
+    receive.reset();
+    reduction.reset();
+    model.reset();
+    checkpoints.reset();
+    store.reset();
+    session.destroy();
+    ddp::InitOptions alone;
+    alone.world_size = 1;
+    const ddp::Session own = ddp::init_process_group(alone);
+    own.world().barrier();
+    std::_Exit(all_right ? 0 : 1);
+  }
+  int status = -1;
+  expect(waitpid(child, &status, 0) == child && status == 0, "a child leaves everything");
+  store->set("still", "there");
+  expect(ddp::FileStore(path, 1).get("still") == "there", "the store's file is there");
+  reduction.reset();
+  model->synchronize();
+  world.send(values[0], 1 - world.rank());
+  receive->wait();
+  model.reset();
+  session.destroy();
+  expect(!ddp::is_initialized(), "the parent has left");
+}
+
 }  // namespace
 
 Scenarios group_scenarios() {
@@ -293,6 +346,7 @@ Scenarios group_scenarios() {
       {"lose rank 3", lose_rank_3},
       {"leave", leave},
       {"shared memory", shared_memory},
+      {"fork", fork_with_all},
   };
 }
 

@@ -11,6 +11,8 @@
 #include "rendezvous/store/server.hpp"
 #include "tests/runtime/job/job.hpp"
 #include "tests/runtime/job/run_job.hpp"
+#include "tests/support/environment.hpp"
+#include "tests/support/process.hpp"
 
 using Catch::Matchers::Contains;
 using ddp::rendezvous::StoreServer;
@@ -43,7 +45,7 @@ TEST_CASE("collectives: asynchronous operations run in the order issued, blockin
           "[runtime][integration]") {
   const int size = GENERATE(1, 2, 4);
   for (const std::string& output : run(size, "async")) {
-    CHECK_THAT(output, Contains("waiting for nothing failed: 1 the work's group is null"));
+    CHECK_THAT(output, Contains("waiting for nothing failed: 1 the group is null"));
     CHECK_THAT(output, Contains("waiting for the future failed: 1 world: no operation #1000000 was issued"));
   }
 }
@@ -147,6 +149,25 @@ TEST_CASE("messages: arrive whole and in order, any number in flight, beside col
     CHECK_THAT(output, Contains("is this rank itself"));
     CHECK_THAT(output, Contains("to nobody failed: 1 send: " + std::to_string(size) + " is not a rank of a group of"));
     CHECK_THAT(output, Contains("from nobody failed: 1 recv: -2 is not a rank of a group of"));
+  }
+}
+
+TEST_CASE("work: one that is dropped lets go of its memory, and one that is kept outlives its session",
+          "[runtime][integration]") {
+  if (ddp::testing::variable("TEST_BACKEND", "ddp") != "ddp") return;  // others wait for a receive
+  const std::string debug = GENERATE("", "detail");
+  for (const std::string& output : run(2, "dropped", {{"DDP_DEBUG", debug}})) {
+    CHECK_THAT(output, Contains("after the session failed: 1 there is no such group in this process: it was destroyed, "
+                                "its session has ended, or it belongs to the process that forked this one"));
+    CHECK_THAT(output, Contains("a view after the session failed: 1 there is no such group in this process"));
+  }
+}
+
+TEST_CASE("session: a child of fork() ends nothing of its parent's, and has no group", "[runtime][integration]") {
+  const ddp::testing::TemporaryFolder folder;
+  for (const std::string& output : run(2, "fork", {{"TEST_FOLDER", folder.path()}})) {
+    CHECK_THAT(output, Contains("an operation of a child failed: 1 there is no such group in this process"));
+    CHECK_THAT(output, Contains("a wait of a child failed: 1 there is no such group in this process"));
   }
 }
 

@@ -104,10 +104,10 @@ void messages(ddp::Session& session) {
   if (group.rank() == 1) expect(group.recv(nothing) == 0, "a message of no elements");
   static std::vector<float> values(4);  // the last message may leave it after this function has returned
   report_failure("to self", [&] { group.send(values, group.rank()); });
-  report_failure("to nobody", [&] { group.isend(values, group.size()); });
+  report_failure("to nobody", [&] { static_cast<void>(group.isend(values, group.size())); });
   report_failure("from nobody", [&] { group.recv(values, -2); });
-  // This test does not wait for it; the end of the session does.
-  if (group.rank() == 0) group.isend(values, 1, 9);
+  static ddp::Work last;  // this test does not wait for it; the end of the session does
+  if (group.rank() == 0) last = group.isend(values, 1, 9);
   if (group.rank() == 1) group.recv(values, 0, 9);
 }
 
@@ -115,11 +115,46 @@ void messages(ddp::Session& session) {
 // second one.
 void left_pending(ddp::Session& session) {
   static std::vector<float> values(8);
+  static std::vector<ddp::Work> works;  // outlive the session
   const ddp::ProcessGroup group = session.world();
-  group.irecv({values.data(), 4}, 1 - group.rank(), 1);
-  const ddp::Work polled = group.irecv({values.data() + 4, 4}, 1 - group.rank(), 2);
-  expect(!polled.wait_for(ddp::Milliseconds(1)), "nothing has come");
+  works.push_back(group.irecv({values.data(), 4}, 1 - group.rank(), 1));
+  works.push_back(group.irecv({values.data() + 4, 4}, 1 - group.rank(), 2));
+  expect(!works.back().wait_for(ddp::Milliseconds(1)), "nothing has come");
   group.barrier();
+}
+
+// A work that is dropped lets go of its memory: it waits, but for a receive, whose message is thrown away when it
+// comes.
+void dropped(ddp::Session& session) {
+  const ddp::ProcessGroup group = session.world();
+  constexpr std::size_t kBytes = 4 << 20;  // more than is under way at once
+  std::vector<char> first(kBytes, 'a'), second(kBytes, 'b'), got(kBytes);
+  if (group.rank() == 0) {
+    group.barrier();
+    const ddp::Work sent = group.isend(first, 1, 5);
+    static_cast<void>(group.isend(second, 1, 5));
+    std::fill(second.begin(), second.end(), '-');  // it is not needed any more
+    sent.wait();
+  } else {
+    static_cast<void>(group.irecv(got, 0, 5));
+    std::fill(got.begin(), got.end(), '-');
+    group.barrier();
+    std::vector<char> next(kBytes);
+    group.recv(next, 0, 5);
+    expect(next == std::vector<char>(kBytes, 'b'), "the next receive has the next message");
+    expect(got == std::vector<char>(kBytes, '-'), "what was dropped is not written");
+  }
+  const int other = 1 - group.rank();
+  const ddp::Work kept = group.irecv(got, other, 6);
+  { const ddp::Work copy = kept; }  // not the last one
+  static_cast<void>(group.irecv(second, ddp::kAnyRank, 7));
+  group.send(first, other, 7);
+  group.send(first, other, 6);
+  kept.wait();
+  expect(got == first, "a copy that is dropped leaves the operation to the others");
+  session.destroy();
+  report_failure("after the session", [&] { kept.wait(); });
+  report_failure("a view after the session", [&] { group.barrier(); });
 }
 
 void alone(ddp::Session& session) {
@@ -194,6 +229,7 @@ void abort_while_waiting(ddp::Session& session) {
 Scenarios message_scenarios() {
   return {{"messages", messages},
           {"messages alone", alone},
+          {"dropped", dropped},
           {"unanswered", unanswered},
           {"lose sender", lose_sender},
           {"message mismatch", message_mismatch},

@@ -35,7 +35,8 @@ TEST_CASE("groups: wrong arguments are refused with a reason and leave other gro
     CHECK_THAT(output, Contains("the world's name failed: 1 new_group: the name \"world\" has been given"));
     CHECK_THAT(output, Contains("name again failed: 1 new_group: the name \"mine\" has been given to a group already"));
     CHECK_THAT(output, Contains("end of the world failed: 1 the world cannot be destroyed"));
-    CHECK_THAT(output, Contains("a group that is gone failed: 1 there is no such group (was it destroyed?)"));
+    CHECK_THAT(output,
+               Contains("a group that is gone failed: 1 there is no such group in this process: it was destroyed"));
     CHECK_THAT(output, Contains("backend failed: 6 backend \"nosuch\": no libddp_nosuch.so in "));
   }
 }

@@ -36,8 +36,8 @@ typedef enum ddp_reduce_op {
   DDP_SUM = 0,       /**< integers wrap */
   DDP_AVG = 1,       /**< each contribution times 1/N, then summed, as PyTorch's DDP does; floating point only */
   DDP_PRODUCT = 2,   /**< integers wrap */
-  DDP_MIN = 3,       /**< the smallest */
-  DDP_MAX = 4,       /**< the largest */
+  DDP_MIN = 3,       /**< the smallest; NaN if any rank's is NaN, as torch.minimum has it, but with "nccl" */
+  DDP_MAX = 4,       /**< the largest; NaN if any rank's is NaN, as torch.maximum has it, but with "nccl" */
   DDP_BAND = 5,      /**< bitwise and; integers only */
   DDP_BOR = 6,       /**< bitwise or; integers only */
   DDP_BXOR = 7,      /**< bitwise exclusive or; integers only */
@@ -50,8 +50,8 @@ typedef struct ddp_reduction {
   double factor; /**< this rank's factor for DDP_PREMUL_SUM; unused otherwise */
 } ddp_reduction;
 
-/** One asynchronous operation: the group it runs in and its sequence number there. A plain value; dropping it neither
- * waits nor cancels. */
+/** One asynchronous operation: the group it runs in and its sequence number there. A plain value, which owns nothing:
+ * give it to one of the ddp_work_ functions below before its buffers end. */
 typedef struct ddp_work {
   ddp_group* group;  /**< where it was issued */
   uint64_t sequence; /**< number of the collective within its group, starting at 1; messages have large numbers */
@@ -186,6 +186,12 @@ DDP_API ddp_status ddp_work_wait_for(ddp_work work, int64_t timeout_ms, int32_t*
 /** Waits as ddp_work_wait() does, on the host even for operations on the memory of a GPU. Afterwards the result may be
  * read anywhere. */
 DDP_API ddp_status ddp_work_synchronize(ddp_work work);
+/** Returns once the operation does not use its buffers any more, for a caller that does not want its result. It waits
+ * as ddp_work_synchronize() does, except for a receive by the backend "ddp", which nobody may ever answer: its message
+ * is thrown away when it comes, and its deadline stays. A failure has ended the group, so that the group's next
+ * operation reports it. Returns at once if the group's session has ended, and in a child that the process has forked.
+ * Source: none in torch.distributed, where a Work owns its tensors. */
+DDP_API void ddp_work_drop(ddp_work work);
 
 /** @name Collectives on objects
  * An object is bytes, as many as each rank likes: text, a serialised value. Each call is one operation of the group,

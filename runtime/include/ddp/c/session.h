@@ -73,9 +73,10 @@ typedef struct ddp_session_options {
  * Ranks connect to each other at the address of the network interface that GLOO_SOCKET_IFNAME or DDP_SOCKET_IFNAME
  * names, else at an address that the others can reach.
  *
- * options may be NULL. The call ignores SIGPIPE if it has its default disposition, and installs the handlers of
- * ddp_failure_handlers_install(). Errors: DDP_INVALID_ARGUMENT names the variable or the part of the URL that is
- * missing or wrong; DDP_TIMEOUT names the ranks that did not come. Source: torch.distributed.init_process_group. */
+ * options may be NULL. The call installs the handlers of ddp_failure_handlers_install(), and with a
+ * backend other than "ddp" one of SIGPIPE that does nothing, if SIGPIPE has its default disposition. Errors:
+ * DDP_INVALID_ARGUMENT names the variable or the part of the URL that is missing or wrong; DDP_TIMEOUT names the ranks
+ * that did not come. Source: torch.distributed.init_process_group. */
 DDP_API ddp_status ddp_session_init(const ddp_session_options* options, ddp_session** out);
 /** Ends the session: waits for operations in flight and leaves the groups. NULL is allowed. */
 DDP_API void ddp_session_destroy(ddp_session* session);
@@ -93,9 +94,10 @@ DDP_API int32_t ddp_session_local_rank(const ddp_session* session);
 DDP_API int32_t ddp_session_local_world_size(const ddp_session* session);
 /** Returns how many times the job was restarted before this process was started. */
 DDP_API int32_t ddp_session_restart_count(const ddp_session* session);
-/** Returns 1 if a session may have this backend ("gloo", "nccl", or a plug-in's name): its module, or NCCL's library,
- * is there and opens; it then stays open. Else 0, and ddp_error_last() says why. Source:
- * torch.distributed.is_backend_available and is_nccl_available. */
+/** Returns 1 if a session may have this backend ("gloo", "nccl", or a plug-in's name): its module opens, or NCCL's
+ * library and the CUDA driver do, and this process may use a GPU. What was opened stays open, so ddp_spawn() comes
+ * before asking for "nccl". Else 0, and ddp_error_last() says why. Source: torch.distributed.is_backend_available and
+ * is_nccl_available. */
 DDP_API int32_t ddp_backend_is_available(const char* backend);
 /** Returns this process's rank in its job, with or without a session, as loggers need it. It is the rank of the first
  * session, else what the environment says (RANK, or what srun or mpirun set); 0 if nothing valid is set. Any thread may

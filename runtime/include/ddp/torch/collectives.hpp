@@ -19,7 +19,6 @@
 #include <ATen/Functions.h>
 #include <ATen/core/Tensor.h>
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -36,60 +35,42 @@
 
 namespace ddp::torch {
 
-/// One asynchronous operation on tensors. It keeps their memory. When its last copy goes and nothing has waited, it
-/// waits itself, on the host, so that dropping it is safe. Copies mean the same operation, and any thread may wait.
-/// Source: Work of PyTorch.
-class Work {
+/// One asynchronous operation on tensors: a ddp::Work that keeps their memory, and that waits with libtorch's current
+/// stream. It may be dropped as that one.
+class [[nodiscard]] Work : public ddp::Work {
  public:
   /// Makes an empty one, to be assigned to. wait() throws Error with Status::InvalidArgument.
   Work() = default;
   /// Takes an operation of libddp on the memory of these tensors.
-  Work(ddp::Work work, std::vector<at::Tensor> tensors)
-      : pending_(std::make_shared<Pending>(work, std::move(tensors))) {}
+  Work(ddp::Work work, const std::vector<at::Tensor>& tensors) : ddp::Work(std::move(work)), first_(tensors.front()) {
+    keep(std::make_shared<std::vector<at::Tensor>>(tensors));
+  }
   /// Waits until the operation has ended; for tensors on a GPU, libtorch's current stream waits, not the host. Throws
   /// its failure, or Error with Status::Aborted if an earlier operation of the group failed.
   void wait() const { wait_source(); }
   /// Waits as wait() does, and returns the rank at the other end of a message; -1 for a collective, and if a message
   /// has been waited for before.
   int wait_source() const {
-    if (!pending_) return ddp::Work().wait_source();
-    return pending_->wait();
+    const CurrentStream stream(first_);
+    return ddp::Work::wait_source();
   }
-  /// Waits as wait() does, on the host even for tensors on a GPU.
-  void synchronize() const { work().synchronize(); }
-  /// Returns whether the operation has ended, well or not. Does not wait.
-  bool is_completed() const { return work().is_completed(); }
   /// Returns the operation as libddp has it.
-  ddp::Work work() const { return pending_ ? pending_->work : ddp::Work(); }
+  ddp::Work work() const { return *this; }
 
  private:
-  struct Pending {
-    Pending(ddp::Work work_, std::vector<at::Tensor> tensors_) : work(work_), tensors(std::move(tensors_)) {}
-    ~Pending() {
-      if (waited) return;
-      try {
-        work.synchronize();     // on the host: the memory goes now
-      } catch (const Error&) {  // NOLINT(bugprone-empty-catch): the group's next operation reports it
-      }
-    }
-    Pending(const Pending&) = delete;
-    Pending& operator=(const Pending&) = delete;
-
-    int wait() {
-      waited = true;
-      const CurrentStream stream(tensors.front());
-      return work.wait_source();
-    }
-
-    ddp::Work work;
-    std::vector<at::Tensor> tensors;
-    std::atomic<bool> waited = false;
-  };
-
-  std::shared_ptr<Pending> pending_;
+  at::Tensor first_;
 };
 
 namespace detail {
+
+// Returns the reduction of bytes that `given` is of a tensor's elements. Those of bool are 0 or 1: a sum is "or", as
+// NCCL has it in PyTorch, and an average is refused as it is for all integers.
+inline Reduction of_elements(const at::Tensor& tensor, const Reduction& given) {
+  if (tensor.scalar_type() != at::kBool) return given;
+  if (given.op == ReduceOp::Sum || given.op == ReduceOp::BitOr) return ReduceOp::Max;
+  if (given.op == ReduceOp::Product || given.op == ReduceOp::BitAnd) return ReduceOp::Min;
+  return given;
+}
 
 inline at::Tensor one_for_each_rank(const at::Tensor& input, const ProcessGroup& group) {
   std::vector<std::int64_t> sizes = {group.size()};
@@ -118,25 +99,25 @@ inline std::vector<std::size_t> counts(const at::Tensor& tensor, const std::vect
 inline void all_reduce(const at::Tensor& tensor, const Reduction& reduction = {},
                        const ProcessGroup& group = default_group()) {
   const CurrentStream stream(tensor);
-  group.all_reduce(buffer(tensor), reduction);
+  group.all_reduce(buffer(tensor), detail::of_elements(tensor, reduction));
 }
 /// Issues all_reduce() without waiting.
 inline Work all_reduce_async(const at::Tensor& tensor, const Reduction& reduction = {},
                              const ProcessGroup& group = default_group()) {
   const CurrentStream stream(tensor);
-  return {group.all_reduce_async(buffer(tensor), reduction), {tensor}};
+  return {group.all_reduce_async(buffer(tensor), detail::of_elements(tensor, reduction)), {tensor}};
 }
 /// Reduces in place on root; the content of the other ranks' tensors is unspecified afterwards.
 inline void reduce(const at::Tensor& tensor, const Reduction& reduction = {}, int root = 0,
                    const ProcessGroup& group = default_group()) {
   const CurrentStream stream(tensor);
-  group.reduce(buffer(tensor), reduction, root);
+  group.reduce(buffer(tensor), detail::of_elements(tensor, reduction), root);
 }
 /// Issues reduce() without waiting.
 inline Work reduce_async(const at::Tensor& tensor, const Reduction& reduction = {}, int root = 0,
                          const ProcessGroup& group = default_group()) {
   const CurrentStream stream(tensor);
-  return {group.reduce_async(buffer(tensor), reduction, root), {tensor}};
+  return {group.reduce_async(buffer(tensor), detail::of_elements(tensor, reduction), root), {tensor}};
 }
 /// Copies root's tensor into every rank's tensor.
 inline void broadcast(const at::Tensor& tensor, int root = 0, const ProcessGroup& group = default_group()) {
@@ -188,7 +169,7 @@ inline void scatter(const at::Tensor& output, const at::Tensor& input = {}, int 
 inline void reduce_scatter(const at::Tensor& input, const at::Tensor& output, const Reduction& reduction = {},
                            const ProcessGroup& group = default_group()) {
   const CurrentStream stream(input);
-  group.reduce_scatter(buffer(input), buffer(output), reduction);
+  group.reduce_scatter(buffer(input), buffer(output), detail::of_elements(input, reduction));
 }
 /// Does what reduce_scatter() does, with PyTorch's order of arguments.
 inline void reduce_scatter_tensor(const at::Tensor& output, const at::Tensor& input, const Reduction& reduction = {},
@@ -199,7 +180,8 @@ inline void reduce_scatter_tensor(const at::Tensor& output, const at::Tensor& in
 inline Work reduce_scatter_tensor_async(const at::Tensor& output, const at::Tensor& input,
                                         const Reduction& reduction = {}, const ProcessGroup& group = default_group()) {
   const CurrentStream stream(input);
-  return {group.reduce_scatter_async(buffer(input), buffer(output), reduction), {output, input}};
+  return {group.reduce_scatter_async(buffer(input), buffer(output), detail::of_elements(input, reduction)),
+          {output, input}};
 }
 /// Sends an equal part of the input to every rank, and receives one from each.
 inline void all_to_all(const at::Tensor& input, const at::Tensor& output, const ProcessGroup& group = default_group()) {

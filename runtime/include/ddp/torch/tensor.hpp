@@ -23,8 +23,9 @@
 
 namespace ddp::torch {
 
-/// Returns the DType of a tensor's elements. A bool is a byte, which suits every operation except
-/// sums. Throws Error with Status::InvalidArgument for a type that libddp does not have.
+/// Returns the DType of a tensor's elements. A bool is a byte: reduce such tensors with the functions of
+/// collectives.hpp, which know that a sum of them is "or". Throws Error with Status::InvalidArgument for a type that
+/// libddp does not have.
 inline DType dtype_of(at::ScalarType type) {
   switch (type) {
     case at::kFloat:
@@ -80,8 +81,10 @@ inline Buffer buffer(const at::Tensor& tensor) {
   if (tensor.layout() != at::kStrided) {
     throw Error(Status::InvalidArgument, "a sparse tensor is no buffer: give its to_dense()");
   }
-  if (!tensor.is_contiguous()) {
-    throw Error(Status::InvalidArgument, "a tensor that is not contiguous is no buffer: give its contiguous() copy");
+  if (!tensor.is_contiguous() || tensor.is_neg()) {
+    throw Error(
+        Status::InvalidArgument,
+        "a tensor that is not contiguous, or not yet negated, is no buffer: give its resolve_neg().contiguous()");
   }
   return {tensor.data_ptr(), static_cast<std::size_t>(tensor.numel()), dtype_of(tensor.scalar_type()),
           torch::device_of(tensor)};  // at::device_of is another function
