@@ -52,13 +52,13 @@ bool is_nan(T value) {
 struct Min {
   template <typename T>
   static T apply(T a, T b) {
-    return (a < b) | is_nan(a) ? a : b;  // `|`, since GCC does not vectorise `||`
+    return ((a < b) | is_nan(a)) ? a : b;  // `|`, since GCC does not vectorise `||`
   }
 };
 struct Max {
   template <typename T>
   static T apply(T a, T b) {
-    return (a > b) | is_nan(a) ? a : b;
+    return ((a > b) | is_nan(a)) ? a : b;
   }
 };
 

@@ -2,7 +2,10 @@
 #include "collectives/reduce_kernels.hpp"
 
 #include <catch2/catch.hpp>
+#include <cmath>
 #include <cstdint>
+#include <limits>
+#include <vector>
 
 #include "collectives/element_types.hpp"
 #include "ddp/ddp.h"
@@ -26,6 +29,23 @@ TEST_CASE("reduce kernels: there is a kernel for every type and reduction that i
   }
   CHECK(reduce_function(DDP_BFLOAT16 + 1, DDP_SUM) == nullptr);
   CHECK(element_size(DDP_BFLOAT16 + 1) == 0);
+}
+
+TEMPLATE_TEST_CASE("reduce kernels: a NaN of any rank is the minimum and the maximum", "[collectives][unit]", float,
+                   double) {
+  const auto nan = std::numeric_limits<TestType>::quiet_NaN();
+  const auto infinity = std::numeric_limits<TestType>::infinity();
+  const std::int32_t dtype = sizeof(TestType) == 4 ? DDP_FLOAT32 : DDP_FLOAT64;
+  const std::vector<TestType> left = {nan, 1, nan, 2, infinity, nan}, right = {1, nan, nan, 3, nan, -infinity};
+  std::vector<TestType> least(6), most(6);
+  reduce_function(dtype, DDP_MIN)(least.data(), left.data(), right.data(), 6);
+  reduce_function(dtype, DDP_MAX)(most.data(), left.data(), right.data(), 6);
+  for (std::size_t i = 0; i < 6; ++i) {
+    CHECK(std::isnan(least[i]) == (i != 3));
+    CHECK(std::isnan(most[i]) == (i != 3));
+  }
+  CHECK(least[3] == 2);
+  CHECK(most[3] == 3);
 }
 
 TEST_CASE("reduce kernels: integers wrap, narrow ones too", "[collectives][unit]") {

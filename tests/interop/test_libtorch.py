@@ -122,7 +122,8 @@ MISTAKES = {
 # Error messages on every rank for mistakes with what is around a model.
 TRAINING_MISTAKES = {
     "rows": r"4 rows are no equal parts for 3 ranks",
-    "empty work": r"the work's group is null",
+    "empty work": r"the group is null",
+    "average of bool": r"all_reduce: an average of uint8 would round",
     "members": r"a module's members cannot be replaced by others: norm\. Declare them",
     "itself": r"cannot be replaced by others: the module itself\.",
     "channels": r"an input of shape \[4, 3\] is no batch of 2 channels",

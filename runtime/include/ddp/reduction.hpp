@@ -14,8 +14,8 @@ enum class ReduceOp : std::int32_t {
   Sum = DDP_SUM,              ///< integers wrap
   Avg = DDP_AVG,              ///< each contribution times 1/N, then summed; floating point only
   Product = DDP_PRODUCT,      ///< integers wrap
-  Min = DDP_MIN,              ///< the smallest; NaN if any rank's is NaN (see DDP_MIN)
-  Max = DDP_MAX,              ///< the largest; NaN if any rank's is NaN (see DDP_MAX)
+  Min = DDP_MIN,              ///< the smallest; NaN if any rank has NaN; "nccl" ignores NaN
+  Max = DDP_MAX,              ///< the largest; NaN if any rank has NaN; "nccl" ignores NaN
   BitAnd = DDP_BAND,          ///< bitwise and; integers only
   BitOr = DDP_BOR,            ///< bitwise or; integers only
   BitXor = DDP_BXOR,          ///< bitwise exclusive or; integers only

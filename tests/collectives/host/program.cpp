@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <numeric>
 #include <random>
 
@@ -12,6 +13,7 @@
 #include "collectives/float_conversion.hpp"
 #include "collectives/host/backend.hpp"
 #include "collectives/reduce_kernels.hpp"
+#include "collectives/reduce_op.hpp"
 #include "tests/collectives/host/job.hpp"
 #include "tests/support/environment.hpp"
 
@@ -55,7 +57,8 @@ class Draw {
   std::mt19937_64 random_;
 };
 
-// Returns elements of rank `rank`: any integers, or floating-point numbers whose sums round, and are never NaN.
+// Returns elements of rank `rank`: any integers, or floating-point numbers whose sums round. In minima and maxima some
+// are NaN.
 Bytes contribution(const Call& call, std::uint32_t rank, std::size_t count, std::uint64_t salt = 0) {
   const std::size_t size = element_size(call.dtype);
   Bytes bytes(count * size);
@@ -63,7 +66,11 @@ Bytes contribution(const Call& call, std::uint32_t rank, std::size_t count, std:
   for (std::size_t i = 0; i < count; ++i) {
     state = state * 6364136223846793005ULL + 1442695040888963407ULL;
     const std::uint64_t bits = state >> 24;
-    const double value = static_cast<double>(static_cast<std::int32_t>(bits)) * 0x1p-28;
+    const bool may_be_nan =
+        call.op == static_cast<std::int32_t>(ReduceOp::Min) || call.op == static_cast<std::int32_t>(ReduceOp::Max);
+    const bool is_nan = may_be_nan && bits % 16 == 0;
+    const double value = is_nan ? std::numeric_limits<double>::quiet_NaN()
+                                : static_cast<double>(static_cast<std::int32_t>(bits)) * 0x1p-28;
     const auto narrower = static_cast<float>(value);
     unsigned char* const at = bytes.data() + i * size;
     if (is_16_bit_float(call.dtype)) {

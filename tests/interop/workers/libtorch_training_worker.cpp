@@ -235,6 +235,19 @@ void collectives() {
   ddp::torch::reduce_scatter_tensor(part, gathered.flatten(), ddp::ReduceOp::Max);
   equal(part, mine(2));
 
+  // Of bool: a sum is "or", whatever the number of ranks, and often again.
+  torch::Tensor some = torch::arange(size).eq(rank), all = torch::ones({2}, torch::kBool);
+  for (int i = 0; i < 9; ++i) ddp::torch::all_reduce(some);
+  for (int i = 0; i < 9; ++i) ddp::torch::all_reduce_async(all, ddp::ReduceOp::BitOr).wait();
+  equal(some, torch::ones({size}, torch::kBool));
+  equal(all, torch::ones({2}, torch::kBool));
+  torch::Tensor each = torch::empty({1}, torch::kBool);
+  ddp::torch::reduce_scatter(torch::arange(size).eq(rank), each, ddp::ReduceOp::Sum);
+  equal(each, torch::ones({1}, torch::kBool));
+  ddp::torch::reduce_scatter(torch::arange(size).eq(rank), each, ddp::ReduceOp::Product);
+  equal(each, torch::zeros({1}, torch::kBool));
+  refused("average of bool", [&] { ddp::torch::all_reduce(each, ddp::ReduceOp::Avg); });
+
   // Rank s sends s + 1 rows of two numbers to each rank.
   const torch::Tensor sent = torch::full({size * (rank + 1), 2}, rank, torch::kLong);
   std::vector<std::int64_t> received_rows;
@@ -261,10 +274,12 @@ void collectives() {
 
   // Works and tensors that the program drops: the memory stays until the operation has ended.
   for (int i = 0; i < 20; ++i) {
-    ddp::torch::all_reduce_async(torch::ones({100000}));
-    ddp::torch::broadcast_async(torch::ones({100000}), i % static_cast<int>(size));
-    ddp::torch::reduce_async(torch::ones({100000}), ddp::ReduceOp::Sum, 0);
+    static_cast<void>(ddp::torch::all_reduce_async(torch::ones({100000})));
+    static_cast<void>(ddp::torch::broadcast_async(torch::ones({100000}), i % static_cast<int>(size)));
+    static_cast<void>(ddp::torch::reduce_async(torch::ones({100000}), ddp::ReduceOp::Sum, 0));
   }
+  static_cast<void>(ddp::torch::irecv(torch::ones({100000}), before, 8));
+  ddp::torch::send(torch::ones({100000}), next, 8);
   ddp::barrier();
   refused("rows", [&] { ddp::torch::all_to_all_single(torch::empty({size + 1}), torch::empty({size + 1})); });
   refused("empty work", [] { ddp::torch::Work().wait(); });

@@ -375,6 +375,16 @@ void groups() {
 
 void joins_and_leaves() { const Setting s; }
 
+// The usual line of a program that runs anywhere.
+void choice() {
+  const bool has_nccl = ddp::is_nccl_available();
+  const std::string backend = has_nccl ? "nccl" : "gloo", why = has_nccl ? "" : std::string(": ") + ddp_error_last();
+  expect(has_nccl == ddp::is_backend_available("cpu:ddp,cuda:nccl"), "a GPU's backend beside another is there, too");
+  expect(!ddp::is_backend_available("cuda:gloo"), "only NCCL is for GPUs");
+  const ddp::Session session = ddp::init_process_group(backend);
+  say(backend + why);
+}
+
 }  // namespace
 
 Programs device_programs() {
@@ -389,6 +399,7 @@ Programs device_programs() {
       {"device fails", fails},
       {"device groups", groups},
       {"device joins and leaves", joins_and_leaves},
+      {"device choice", choice},
   };
 }
 

@@ -210,6 +210,23 @@ TEST_CASE("device: a machine without a GPU or NCCL is an error before any rank w
              Contains("error: 6 the CUDA driver cannot be opened: /nowhere/libcuda.so.1"));
 }
 
+TEST_CASE("device: \"nccl\" is available where NCCL, a driver and a GPU are, and the choice between it and gloo holds",
+          "[runtime][integration]") {
+  StoreServer store({"127.0.0.1"}, 0);
+  const auto said = [&](const Variables& variables) {
+    Job job(1, "device choice", store.port(), true, variables);
+    const Ended ended = job.finish(0);
+    CHECK(ended.code == 0);
+    return ended.output;
+  };
+  CHECK(said(fakes()) == "nccl\n");
+  CHECK_THAT(said(fakes({{"FAKE_CUDA_DEVICES", "0"}})), Contains("gloo: starting the CUDA driver: no CUDA-capable"));
+  CHECK_THAT(said({{"DDP_CUDA_LIBRARY", FAKE_CUDA}, {"DDP_NCCL_LIBRARY", "/nowhere/libnccl.so.2"}}),
+             Contains("gloo: NCCL cannot be opened"));
+  CHECK_THAT(said({{"DDP_CUDA_LIBRARY", "/nowhere/libcuda.so.1"}, {"DDP_NCCL_LIBRARY", FAKE_NCCL}}),
+             Contains("gloo: the CUDA driver cannot be opened"));
+}
+
 TEST_CASE("device: on a real GPU the results and streams are the same", "[runtime][integration][gpu]") {
   if (real_gpus() == 0) ddp::testing::skip("there is no CUDA device");
   const std::string scenario = GENERATE("device collectives", "device follows", "device streams", "device refusals");

@@ -36,8 +36,8 @@ typedef enum ddp_reduce_op {
   DDP_SUM = 0,       /**< integers wrap */
   DDP_AVG = 1,       /**< each contribution times 1/N, then summed, as PyTorch's DDP does; floating point only */
   DDP_PRODUCT = 2,   /**< integers wrap */
-  DDP_MIN = 3,       /**< the smallest; NaN if any rank's is NaN, as torch.minimum has it, but with "nccl" */
-  DDP_MAX = 4,       /**< the largest; NaN if any rank's is NaN, as torch.maximum has it, but with "nccl" */
+  DDP_MIN = 3,       /**< the smallest; NaN if any rank has NaN, as torch.minimum; "nccl" ignores NaN */
+  DDP_MAX = 4,       /**< the largest; NaN if any rank has NaN, as torch.maximum; "nccl" ignores NaN */
   DDP_BAND = 5,      /**< bitwise and; integers only */
   DDP_BOR = 6,       /**< bitwise or; integers only */
   DDP_BXOR = 7,      /**< bitwise exclusive or; integers only */
