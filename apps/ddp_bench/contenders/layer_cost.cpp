@@ -41,9 +41,12 @@ std::vector<LayerCost> layer_costs(ProcessGroup group, int calls) {
       for (int k = 0; k < kBlock; ++k) contender.run(collective, input.data(), output.data(), count);
     };
     const auto burst = [&] {
-      for (int k = 1; k < kBlock; ++k) asynchronous.issue(collective, input.data(), output.data(), count);
-      asynchronous.issue(collective, input.data(), output.data(), count)
-          .wait();  // waits for the last one, since they end in order
+      std::vector<Work> issued;
+      issued.reserve(kBlock);
+      for (int k = 0; k < kBlock; ++k) {
+        issued.push_back(asynchronous.issue(collective, input.data(), output.data(), count));
+      }
+      issued.back().wait();  // they end in order
     };
     costs.push_back({collective, "blocking", median_ns(calls, [&] { repeat(blocking); })});
     costs.push_back({collective, "async", median_ns(calls, [&] { repeat(asynchronous); })});
