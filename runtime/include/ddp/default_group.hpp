@@ -73,11 +73,13 @@ inline int recv(Buffer buffer, int source = kAnyRank, std::uint32_t tag = 0, Mil
   return default_group().recv(buffer, source, tag, timeout);
 }
 /// Issues send() without waiting: ProcessGroup::isend().
-inline Work isend(ConstBuffer buffer, int destination, std::uint32_t tag = 0, Milliseconds timeout = kDefaultTimeout) {
+[[nodiscard]] inline Work isend(ConstBuffer buffer, int destination, std::uint32_t tag = 0,
+                                Milliseconds timeout = kDefaultTimeout) {
   return default_group().isend(buffer, destination, tag, timeout);
 }
 /// Issues recv() without waiting: ProcessGroup::irecv().
-inline Work irecv(Buffer buffer, int source = kAnyRank, std::uint32_t tag = 0, Milliseconds timeout = kDefaultTimeout) {
+[[nodiscard]] inline Work irecv(Buffer buffer, int source = kAnyRank, std::uint32_t tag = 0,
+                                Milliseconds timeout = kDefaultTimeout) {
   return default_group().irecv(buffer, source, tag, timeout);
 }
 /// Returns root's object on every rank: ProcessGroup::broadcast_object().

@@ -174,58 +174,62 @@ class ProcessGroup {
   /// @{
 
   /// Issues all_reduce() without waiting.
-  Work all_reduce_async(Buffer buffer, const Reduction& reduction = {}, Milliseconds timeout = kDefaultTimeout) const {
+  [[nodiscard]] Work all_reduce_async(Buffer buffer, const Reduction& reduction = {},
+                                      Milliseconds timeout = kDefaultTimeout) const {
     ddp_work work;
     detail::check(ddp_all_reduce_async(group_, buffer.c(), reduction.c(), ms(timeout), &work));
     return Work(work);
   }
   /// Issues reduce() without waiting.
-  Work reduce_async(Buffer buffer, const Reduction& reduction = {}, int root = 0,
-                    Milliseconds timeout = kDefaultTimeout) const {
+  [[nodiscard]] Work reduce_async(Buffer buffer, const Reduction& reduction = {}, int root = 0,
+                                  Milliseconds timeout = kDefaultTimeout) const {
     ddp_work work;
     detail::check(ddp_reduce_async(group_, buffer.c(), reduction.c(), root, ms(timeout), &work));
     return Work(work);
   }
   /// Issues broadcast() without waiting.
-  Work broadcast_async(Buffer buffer, int root = 0, Milliseconds timeout = kDefaultTimeout) const {
+  [[nodiscard]] Work broadcast_async(Buffer buffer, int root = 0, Milliseconds timeout = kDefaultTimeout) const {
     ddp_work work;
     detail::check(ddp_broadcast_async(group_, buffer.c(), root, ms(timeout), &work));
     return Work(work);
   }
   /// Issues all_gather() without waiting.
-  Work all_gather_async(ConstBuffer input, Buffer output, Milliseconds timeout = kDefaultTimeout) const {
+  [[nodiscard]] Work all_gather_async(ConstBuffer input, Buffer output, Milliseconds timeout = kDefaultTimeout) const {
     ddp_work work;
     detail::check(ddp_all_gather_async(group_, input.c(), output.c(), ms(timeout), &work));
     return Work(work);
   }
   /// Issues gather() without waiting.
-  Work gather_async(ConstBuffer input, Buffer output, int root = 0, Milliseconds timeout = kDefaultTimeout) const {
+  [[nodiscard]] Work gather_async(ConstBuffer input, Buffer output, int root = 0,
+                                  Milliseconds timeout = kDefaultTimeout) const {
     ddp_work work;
     detail::check(ddp_gather_async(group_, input.c(), output.c(), root, ms(timeout), &work));
     return Work(work);
   }
   /// Issues scatter() without waiting.
-  Work scatter_async(ConstBuffer input, Buffer output, int root = 0, Milliseconds timeout = kDefaultTimeout) const {
+  [[nodiscard]] Work scatter_async(ConstBuffer input, Buffer output, int root = 0,
+                                   Milliseconds timeout = kDefaultTimeout) const {
     ddp_work work;
     detail::check(ddp_scatter_async(group_, input.c(), output.c(), root, ms(timeout), &work));
     return Work(work);
   }
   /// Issues reduce_scatter() without waiting.
-  Work reduce_scatter_async(ConstBuffer input, Buffer output, const Reduction& reduction = {},
-                            Milliseconds timeout = kDefaultTimeout) const {
+  [[nodiscard]] Work reduce_scatter_async(ConstBuffer input, Buffer output, const Reduction& reduction = {},
+                                          Milliseconds timeout = kDefaultTimeout) const {
     ddp_work work;
     detail::check(ddp_reduce_scatter_async(group_, input.c(), output.c(), reduction.c(), ms(timeout), &work));
     return Work(work);
   }
   /// Issues all_to_all() of equal parts without waiting.
-  Work all_to_all_async(ConstBuffer input, Buffer output, Milliseconds timeout = kDefaultTimeout) const {
+  [[nodiscard]] Work all_to_all_async(ConstBuffer input, Buffer output, Milliseconds timeout = kDefaultTimeout) const {
     ddp_work work;
     detail::check(ddp_all_to_all_async(group_, input.c(), nullptr, output.c(), nullptr, ms(timeout), &work));
     return Work(work);
   }
   /// Issues all_to_all() of parts of any size without waiting.
-  Work all_to_all_async(ConstBuffer input, const std::vector<std::size_t>& input_counts, Buffer output,
-                        const std::vector<std::size_t>& output_counts, Milliseconds timeout = kDefaultTimeout) const {
+  [[nodiscard]] Work all_to_all_async(ConstBuffer input, const std::vector<std::size_t>& input_counts, Buffer output,
+                                      const std::vector<std::size_t>& output_counts,
+                                      Milliseconds timeout = kDefaultTimeout) const {
     check_counts(input_counts, output_counts);
     ddp_work work;
     detail::check(ddp_all_to_all_async(group_, input.c(), input_counts.data(), output.c(), output_counts.data(),
@@ -233,7 +237,7 @@ class ProcessGroup {
     return Work(work);
   }
   /// Issues barrier() without waiting.
-  Work barrier_async(Milliseconds timeout = kDefaultTimeout) const {
+  [[nodiscard]] Work barrier_async(Milliseconds timeout = kDefaultTimeout) const {
     ddp_work work;
     detail::check(ddp_barrier_async(group_, ms(timeout), &work));
     return Work(work);
@@ -257,15 +261,16 @@ class ProcessGroup {
     return sender;
   }
   /// Issues send() without waiting. Wait for each message: until then the library remembers it.
-  Work isend(ConstBuffer buffer, int destination, std::uint32_t tag = 0, Milliseconds timeout = kDefaultTimeout) const {
+  [[nodiscard]] Work isend(ConstBuffer buffer, int destination, std::uint32_t tag = 0,
+                           Milliseconds timeout = kDefaultTimeout) const {
     ddp_work work;
     detail::check(ddp_isend(group_, buffer.c(), destination, tag, ms(timeout), &work));
     return Work(work);
   }
   /// Issues recv() without waiting. Wait for each message: until then the library remembers it. Work::wait_source()
   /// gives the sender.
-  Work irecv(Buffer buffer, int source = kAnyRank, std::uint32_t tag = 0,
-             Milliseconds timeout = kDefaultTimeout) const {
+  [[nodiscard]] Work irecv(Buffer buffer, int source = kAnyRank, std::uint32_t tag = 0,
+                           Milliseconds timeout = kDefaultTimeout) const {
     ddp_work work;
     detail::check(ddp_irecv(group_, buffer.c(), source, tag, ms(timeout), &work));
     return Work(work);

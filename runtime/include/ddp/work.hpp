@@ -22,7 +22,7 @@ namespace ddp {
 /// answer, does not wait: its message is thrown away when it comes. A failure then is not thrown, but it has ended the
 /// group, so that the next operation throws it. Once the session has ended, and in a child that the process has forked,
 /// nothing is left to wait for.
-class [[nodiscard]] Work {
+class Work {
  public:
   /// Makes an empty one, to be assigned to. wait() throws Error with Status::InvalidArgument.
   Work() = default;

@@ -37,7 +37,7 @@ namespace ddp::torch {
 
 /// One asynchronous operation on tensors: a ddp::Work that keeps their memory, and that waits with libtorch's current
 /// stream. It may be dropped as that one.
-class [[nodiscard]] Work : public ddp::Work {
+class Work : public ddp::Work {
  public:
   /// Makes an empty one, to be assigned to. wait() throws Error with Status::InvalidArgument.
   Work() = default;
@@ -102,8 +102,8 @@ inline void all_reduce(const at::Tensor& tensor, const Reduction& reduction = {}
   group.all_reduce(buffer(tensor), detail::of_elements(tensor, reduction));
 }
 /// Issues all_reduce() without waiting.
-inline Work all_reduce_async(const at::Tensor& tensor, const Reduction& reduction = {},
-                             const ProcessGroup& group = default_group()) {
+[[nodiscard]] inline Work all_reduce_async(const at::Tensor& tensor, const Reduction& reduction = {},
+                                           const ProcessGroup& group = default_group()) {
   const CurrentStream stream(tensor);
   return {group.all_reduce_async(buffer(tensor), detail::of_elements(tensor, reduction)), {tensor}};
 }
@@ -114,8 +114,8 @@ inline void reduce(const at::Tensor& tensor, const Reduction& reduction = {}, in
   group.reduce(buffer(tensor), detail::of_elements(tensor, reduction), root);
 }
 /// Issues reduce() without waiting.
-inline Work reduce_async(const at::Tensor& tensor, const Reduction& reduction = {}, int root = 0,
-                         const ProcessGroup& group = default_group()) {
+[[nodiscard]] inline Work reduce_async(const at::Tensor& tensor, const Reduction& reduction = {}, int root = 0,
+                                       const ProcessGroup& group = default_group()) {
   const CurrentStream stream(tensor);
   return {group.reduce_async(buffer(tensor), detail::of_elements(tensor, reduction), root), {tensor}};
 }
@@ -125,7 +125,8 @@ inline void broadcast(const at::Tensor& tensor, int root = 0, const ProcessGroup
   group.broadcast(buffer(tensor), root);
 }
 /// Issues broadcast() without waiting.
-inline Work broadcast_async(const at::Tensor& tensor, int root = 0, const ProcessGroup& group = default_group()) {
+[[nodiscard]] inline Work broadcast_async(const at::Tensor& tensor, int root = 0,
+                                          const ProcessGroup& group = default_group()) {
   const CurrentStream stream(tensor);
   return {group.broadcast_async(buffer(tensor), root), {tensor}};
 }
@@ -144,8 +145,8 @@ inline void all_gather_into_tensor(const at::Tensor& output, const at::Tensor& i
   group.all_gather(buffer(input), buffer(output));
 }
 /// Issues all_gather_into_tensor() without waiting.
-inline Work all_gather_into_tensor_async(const at::Tensor& output, const at::Tensor& input,
-                                         const ProcessGroup& group = default_group()) {
+[[nodiscard]] inline Work all_gather_into_tensor_async(const at::Tensor& output, const at::Tensor& input,
+                                                       const ProcessGroup& group = default_group()) {
   const CurrentStream stream(input);
   return {group.all_gather_async(buffer(input), buffer(output)), {output, input}};
 }
@@ -177,8 +178,9 @@ inline void reduce_scatter_tensor(const at::Tensor& output, const at::Tensor& in
   reduce_scatter(input, output, reduction, group);
 }
 /// Issues reduce_scatter_tensor() without waiting.
-inline Work reduce_scatter_tensor_async(const at::Tensor& output, const at::Tensor& input,
-                                        const Reduction& reduction = {}, const ProcessGroup& group = default_group()) {
+[[nodiscard]] inline Work reduce_scatter_tensor_async(const at::Tensor& output, const at::Tensor& input,
+                                                      const Reduction& reduction = {},
+                                                      const ProcessGroup& group = default_group()) {
   const CurrentStream stream(input);
   return {group.reduce_scatter_async(buffer(input), buffer(output), detail::of_elements(input, reduction)),
           {output, input}};
@@ -199,10 +201,10 @@ inline void all_to_all_single(const at::Tensor& output, const at::Tensor& input,
                    detail::counts(output, output_split_sizes, group.size()));
 }
 /// Issues all_to_all_single() without waiting.
-inline Work all_to_all_single_async(const at::Tensor& output, const at::Tensor& input,
-                                    const std::vector<std::int64_t>& output_split_sizes = {},
-                                    const std::vector<std::int64_t>& input_split_sizes = {},
-                                    const ProcessGroup& group = default_group()) {
+[[nodiscard]] inline Work all_to_all_single_async(const at::Tensor& output, const at::Tensor& input,
+                                                  const std::vector<std::int64_t>& output_split_sizes = {},
+                                                  const std::vector<std::int64_t>& input_split_sizes = {},
+                                                  const ProcessGroup& group = default_group()) {
   const CurrentStream stream(input);
   return {group.all_to_all_async(buffer(input), detail::counts(input, input_split_sizes, group.size()), buffer(output),
                                  detail::counts(output, output_split_sizes, group.size())),
@@ -221,14 +223,14 @@ inline int recv(const at::Tensor& tensor, int source = kAnyRank, std::uint32_t t
   return group.recv(buffer(tensor), source, tag);
 }
 /// Issues send() without waiting.
-inline Work isend(const at::Tensor& tensor, int destination, std::uint32_t tag = 0,
-                  const ProcessGroup& group = default_group()) {
+[[nodiscard]] inline Work isend(const at::Tensor& tensor, int destination, std::uint32_t tag = 0,
+                                const ProcessGroup& group = default_group()) {
   const CurrentStream stream(tensor);
   return {group.isend(buffer(tensor), destination, tag), {tensor}};
 }
 /// Issues recv() without waiting.
-inline Work irecv(const at::Tensor& tensor, int source = kAnyRank, std::uint32_t tag = 0,
-                  const ProcessGroup& group = default_group()) {
+[[nodiscard]] inline Work irecv(const at::Tensor& tensor, int source = kAnyRank, std::uint32_t tag = 0,
+                                const ProcessGroup& group = default_group()) {
   const CurrentStream stream(tensor);
   return {group.irecv(buffer(tensor), source, tag), {tensor}};
 }
