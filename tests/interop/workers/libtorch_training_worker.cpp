@@ -235,7 +235,7 @@ void collectives() {
   ddp::torch::reduce_scatter_tensor(part, gathered.flatten(), ddp::ReduceOp::Max);
   equal(part, mine(2));
 
-  // Of bool: a sum is "or", whatever the number of ranks, and often again.
+  // A sum of bool is "or", however often it is repeated.
   torch::Tensor some = torch::arange(size).eq(rank), all = torch::ones({2}, torch::kBool);
   for (int i = 0; i < 9; ++i) ddp::torch::all_reduce(some);
   for (int i = 0; i < 9; ++i) ddp::torch::all_reduce_async(all, ddp::ReduceOp::BitOr).wait();
