@@ -24,7 +24,9 @@ extern "C" {
  * With DDP_DEBUG=detail in the environment of all ranks, they compare what they are about to do before each collective.
  * A difference is DDP_MISMATCH on every rank, names each caller and its call, and ends the group. A message that its
  * receiver does not expect is DDP_MISMATCH there, and DDP_PEER_LOST at its sender, whose error quotes the receiver's.
- * Without DDP_DEBUG=detail, sizes that differ between ranks may end the process inside the backend, and other
+ * Without DDP_DEBUG=detail, the backend "ddp" compares fingerprints of all calls so far: a difference is an error on
+ * every rank, in this operation or at the latest in the next one in which all ranks wait for each other; until then
+ * results may be wrong. With "gloo", sizes that differ between ranks may end the process inside the backend, and other
  * differences last until the deadline. Calls on the memory of GPUs are not compared.
  *
  * @{
