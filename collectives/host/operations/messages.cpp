@@ -99,6 +99,7 @@ std::unique_ptr<Message> Messages::receive(void* data, std::size_t bytes, std::o
   if (membership_.has_given_up()) throw Failure(DDP_BACKEND_ABORTED, "the group was aborted");
   membership_.forgo_successors(membership_.window());
   if (!match(*message)) receives_.push_back(message.get());
+  busy_ = true;
   return message;
 }
 
@@ -177,7 +178,7 @@ bool Messages::progress() {
 }
 
 bool Messages::progress_locked() {
-  bool busy = false;
+  bool moving = false;
   const std::uint64_t arrivals = network_ != nullptr ? network_->arrivals() : 0;
   const bool has_new_links = std::exchange(arrivals_, arrivals) != arrivals;
   for (std::uint32_t peer = 0; peer < size_; ++peer) {
@@ -188,10 +189,10 @@ bool Messages::progress_locked() {
     }
     pull(peer);
     push(peer);
-    busy = busy || !outgoing_[peer].queue.empty();
+    moving = moving || !outgoing_[peer].queue.empty() || incoming_[peer].coming;
   }
-  busy_ = busy;
-  return busy;
+  busy_ = moving || !receives_.empty();
+  return moving;
 }
 
 // Write and read what can move now, through shared memory or a link.

@@ -61,7 +61,7 @@ class Messages {
   // Ends all messages: none touches its memory from then on.
   void give_up();
 
-  // Moves what can be moved. Returns whether this rank still has something to send.
+  // Moves what can be moved. Returns whether a message is moving, so that it wants to be called again soon.
   bool progress();
 
  private:
@@ -121,7 +121,7 @@ class Messages {
   std::optional<std::chrono::steady_clock::time_point> gone_since_;  // a rank that is waited for has left
   std::uint64_t arrivals_ = 0;                                       // links that have been looked for
   std::list<Message*> receives_;                                     // without a message yet, in the order posted
-  std::atomic<bool> busy_{false};
+  std::atomic<bool> busy_{false};  // there are messages to send, or receives that were posted
 };
 
 }  // namespace ddp::collectives

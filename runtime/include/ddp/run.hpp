@@ -71,7 +71,7 @@ inline void take_state_of_survivor(ProcessGroup world, const RunState& state, Ru
       continue;
     }
     unwanted.resize(part.bytes());  // a rank that has the state is not written to: others may ask it for it next
-    world.broadcast(Buffer(unwanted.data(), unwanted.size()), source);
+    world.broadcast(Buffer(unwanted.data(), part.count, part.dtype), source);
   }
   *state.step = farthest;
   mine.is_whole = 1;

@@ -93,12 +93,25 @@ void large_both_ways(const ddp::ProcessGroup& group) {
   expect(sum.back() == static_cast<float>(group.size()), "the reduction beside it");
 }
 
+// A message that does not fit under way arrives while its receiver is in a collective, and has posted the receive.
+void large_beside_barrier(const ddp::ProcessGroup& group) {
+  const int n = group.size(), next = (group.rank() + 1) % n, previous = (group.rank() + n - 1) % n;
+  std::vector<double> mine(1'000'000, group.rank()), theirs(mine.size());
+  const ddp::Work receiving = group.irecv(theirs, previous, 8);
+  if (group.rank() == 0) group.send(mine, next, 8);
+  group.barrier();
+  if (group.rank() != 0) group.send(mine, next, 8);
+  receiving.wait();
+  expect(theirs == std::vector<double>(mine.size(), previous), "a large message beside a barrier");
+}
+
 void messages(ddp::Session& session) {
   const ddp::ProcessGroup group = session.world();
   ring(group);
   many_in_flight(group);
   from_anyone(group);
   large_both_ways(group);
+  large_beside_barrier(group);
   std::vector<float> nothing;
   if (group.rank() == 0) group.send(nothing, 1);
   if (group.rank() == 1) expect(group.recv(nothing) == 0, "a message of no elements");

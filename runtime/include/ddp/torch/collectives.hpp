@@ -21,7 +21,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -42,23 +41,27 @@ class Work : public ddp::Work {
   /// Makes an empty one, to be assigned to. wait() throws Error with Status::InvalidArgument.
   Work() = default;
   /// Takes an operation of libddp on the memory of these tensors.
-  Work(ddp::Work work, const std::vector<at::Tensor>& tensors) : ddp::Work(std::move(work)), first_(tensors.front()) {
-    keep(std::make_shared<std::vector<at::Tensor>>(tensors));
-  }
+  Work(ddp::Work work, std::vector<at::Tensor> tensors) : ddp::Work(std::move(work)), tensors_(std::move(tensors)) {}
+  ~Work() { drop(); }
+  Work(const Work&) = default;
+  Work(Work&&) = default;
+  Work& operator=(const Work&) = default;
+  Work& operator=(Work&&) = default;
   /// Waits until the operation has ended; for tensors on a GPU, libtorch's current stream waits, not the host. Throws
   /// its failure, or Error with Status::Aborted if an earlier operation of the group failed.
   void wait() const { wait_source(); }
   /// Waits as wait() does, and returns the rank at the other end of a message; -1 for a collective, and if a message
   /// has been waited for before.
   int wait_source() const {
-    const CurrentStream stream(first_);
+    if (tensors_.empty()) return ddp::Work::wait_source();
+    const CurrentStream stream(tensors_.front());
     return ddp::Work::wait_source();
   }
   /// Returns the operation as libddp has it.
   ddp::Work work() const { return *this; }
 
  private:
-  at::Tensor first_;
+  std::vector<at::Tensor> tensors_;
 };
 
 namespace detail {
