@@ -40,7 +40,7 @@ set(CMAKE_CXX_STANDARD_INCLUDE_DIRECTORIES "${compiler_folder}/include")
 set(CMAKE_EXE_LINKER_FLAGS_INIT "-pie")
 set(CMAKE_SHARED_LINKER_FLAGS_INIT "-Wl,-z,defs")  # a function that this glibc lacks is an error, as in programs
 # Functions that the compiler calls, such as the look at what the processor can do. zig's own library of them is one object
-# file, which has slow memcpy, memset, strlen and exp as well: whoever needs one function of it gets these instead of libc's.
+# file, which has slow memcpy, memset, strlen and exp as well: a program that needs any of it gets these, not those of libc.
 foreach(language C CXX)
   set(CMAKE_${language}_STANDARD_LIBRARIES_INIT "${tools}/lib/libgcc.a")
 endforeach()

@@ -40,7 +40,8 @@ ProcessGroup::~ProcessGroup() {
   if (config_.on_device != nullptr && state_ == State::Dead) config_.on_device->abort();
   if (config_.connection == nullptr) return;
   if (config_.call_log) config_.call_log->left();  // before the other ranks see the connection close
-  // After a mismatch it is not aborted yet. A thread that waits for a receive that is left over ends only with the group.
+  // After a mismatch it is not aborted yet. A thread that waits for a receive that is left over ends only with the
+  // group.
   if (state_ == State::Dead || std::any_of(messages_.begin(), messages_.end(),
                                            [](const Message& m) { return m.left_over && m.waiter.joinable(); })) {
     config_.backend->group_abort(config_.connection);
@@ -283,7 +284,8 @@ void ProcessGroup::drain() {
   changed_.wait(lock, [&] {
     return running_ == 0 &&
            (state_ == State::Dead || (state_ == State::Alive && queue_.empty() && on_device_.empty())) &&
-           std::none_of(messages_.begin(), messages_.end(), [](const Message& m) { return m.awaited && !m.left_over; }) &&
+           std::none_of(messages_.begin(), messages_.end(),
+                        [](const Message& m) { return m.awaited && !m.left_over; }) &&
            std::all_of(on_device_.begin(), on_device_.end(),
                        [](const OnDevice& o) { return o.start != StartState::Underway; });
   });

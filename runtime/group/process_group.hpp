@@ -166,8 +166,8 @@ class ProcessGroup final : private DeadlineWatch::Watched {
   };
   struct Message : Issued {
     HostMessage transfer;
-    bool awaited = false;  // a thread waits for it in the backend
-    bool ended = false;    // but not collected yet
+    bool awaited = false;    // a thread waits for it in the backend
+    bool ended = false;      // but not collected yet
     bool left_over = false;  // a receive for which no thread waits when the group ends
     int peer = -1;
     std::thread waiter;                 // waits for a message that wait_for() polls, if the backend cannot

@@ -26,7 +26,7 @@ longest=5200000
 # What manylinux_2_28 lets a wheel expect of a machine; we need no more of it than glibc.
 libraries='libc\.so\.6|libm\.so\.6|libdl\.so\.2|libpthread\.so\.0|librt\.so\.1|libutil\.so\.1|ld-linux-(x86-64\.so\.2|aarch64\.so\.1)'
 
-# Of both processors' builds, if they are there.
+# Reads the builds for both processors, if they are there.
 symbols() {
   local file version newest function undefined
   for file in "${files[@]}" "$repository"/build/portable-aarch64/{bin/ddprun,bin/ddp_store,lib/libddp.so.1}; do

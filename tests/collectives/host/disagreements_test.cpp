@@ -187,7 +187,7 @@ TEST_CASE("disagreements: an all_to_all of counts that contradict each other giv
           "[collectives][integration]") {
   using Counts = std::vector<std::size_t>;
   const World world = GENERATE(World{{0, 0}}, World{{0, 1}});
-  // Rank 0 sends 3 elements to rank 1, which expects fewer, more, or so many that all of the data takes several steps.
+  // Rank 0 sends 3 elements to rank 1, which expects fewer or more, or as many as take several steps.
   const std::size_t expected = GENERATE(std::size_t{0}, std::size_t{2}, std::size_t{4}, std::size_t{200'000});
   const StoreProcess server;
   const auto rank = [&](int number, const Counts& to, const Counts& from) {

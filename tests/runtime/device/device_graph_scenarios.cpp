@@ -9,6 +9,7 @@
 
 #include "tests/runtime/device/gpu_parameters.hpp"
 #include "tests/runtime/job/scenario.hpp"
+#include "tests/support/environment.hpp"
 #include "tests/support/sanitizer.hpp"
 
 namespace ddp::test {
@@ -100,11 +101,11 @@ void compare(Setting& s, Trainer<Optimizer>& plain, Trainer<Optimizer>& replayed
 }
 
 void replays() {
-  // Each takes ten times as long with a sanitizer, and forty times with ThreadSanitizer.
-  constexpr std::uint64_t kSteps = testing::kIsThreadSanitized ? 51 : testing::kIsSanitized ? 201 : 1001;
+  // A thousand take up to a minute, ten times as long with a sanitizer, and forty times with ThreadSanitizer.
+  const std::uint64_t steps = testing::number_from("DDPRUN_GRAPH_STEPS", testing::kIsThreadSanitized ? 51UL : 201UL);
   Setting s;
   Trainer<AdamW> plain(s), replayed(s);
-  compare(s, plain, replayed, kSteps);
+  compare(s, plain, replayed, steps);
   // The group works on outside of the graph.
   DeviceArray<float> one(s.gpu, Floats(4, 1), s.stream);
   s.group.all_reduce(s.buffer(one));

@@ -21,7 +21,7 @@ using ddp::test::real_gpus;
 using ddp::test::run;
 using ddp::testing::TemporaryFolder;
 
-TEST_CASE("CUDA graph: a thousand replays of a captured step come to what the steps themselves do",
+TEST_CASE("CUDA graph: many replays of a captured step come to what the steps themselves do",
           "[runtime][integration]") {
   need_kernels();
   run(2, "device graph replays", fakes({{"FAKE_NCCL_LAG", "2"}}));

@@ -240,14 +240,10 @@ void abort_while_waiting(ddp::Session& session) {
 }  // namespace
 
 Scenarios message_scenarios() {
-  return {{"messages", messages},
-          {"messages alone", alone},
-          {"dropped", dropped},
-          {"unanswered", unanswered},
-          {"lose sender", lose_sender},
-          {"message mismatch", message_mismatch},
-          {"left pending", left_pending},
-          {"abort while waiting", abort_while_waiting}};
+  return {{"messages", messages},         {"messages alone", alone},
+          {"dropped", dropped},           {"unanswered", unanswered},
+          {"lose sender", lose_sender},   {"message mismatch", message_mismatch},
+          {"left pending", left_pending}, {"abort while waiting", abort_while_waiting}};
 }
 
 }  // namespace ddp::test
