@@ -5,8 +5,8 @@ import os
 import shutil
 
 SHIPPED = ["bin/ddprun", "bin/ddp_store", "lib/libddp.so.1"]
-# What does not ship, from another build: the programs that measure, and the backends that libddp opens.
-BESIDE = ["bin/ddp_bench*", "bin/bench_worker*", "bin/train", "lib/libddp_*.so", "lib/mpich/*.so"]
+# What does not ship, from another build: the programs that measure with their libraries, and the backends that libddp opens.
+BESIDE = ["bin/ddp_bench*", "bin/bench_worker*", "bin/train", "lib/*.so", "lib/mpich/*.so"]
 
 
 def why_not(root):
@@ -18,8 +18,9 @@ def assemble(root, beside):
     """Makes build/shipped of build/portable and of the build `beside`, and returns it."""
     folder = os.path.join(root, "build/shipped")
     shutil.rmtree(folder, ignore_errors=True)
-    files = [(os.path.join(root, "build/portable"), name) for name in SHIPPED]
-    files += [(beside, os.path.relpath(path, beside)) for name in BESIDE for path in glob.glob(os.path.join(beside, name))]
+    files = [(beside, os.path.relpath(path, beside)) for name in BESIDE for path in glob.glob(os.path.join(beside, name))]
+    files = [file for file in files if file[1] != "lib/libddp.so"]
+    files += [(os.path.join(root, "build/portable"), name) for name in SHIPPED]
     for build, name in files:
         os.makedirs(os.path.dirname(os.path.join(folder, name)), exist_ok=True)
         shutil.copy2(os.path.join(build, name), os.path.join(folder, name))  # not a link: each finds libddp beside itself

@@ -45,8 +45,9 @@ def figures_of(lines, contender, collectives, ranks, sizes):
     return figures
 
 
-def contenders(bench, ranks):
-    plan = ["--collectives", *COLLECTIVES, "--sizes", *map(str, sizes(bench)), "--seconds", "0" if bench.quick else "0.1"]
+def contenders(bench, ranks, given=None):
+    measured = sizes(bench) if bench.quick or given is None else given
+    plan = ["--collectives", *COLLECTIVES, "--sizes", *map(str, measured), "--seconds", "0" if bench.quick else "0.1"]
 
     def lines(command, environment=None):
         return json_lines(command, {"GLOO_SOCKET_IFNAME": "lo", **(environment or {})}, deadline=600)
@@ -56,7 +57,7 @@ def contenders(bench, ranks):
 
         def measure():
             result = lines(words, {"PYTHON_EXEC": bench.python})
-            return figures_of(result, told, COLLECTIVES, ranks, sizes(bench))
+            return figures_of(result, told, COLLECTIVES, ranks, measured)
 
         return Contender(name, words, measure, version or launcher.version, launcher.not_run or not_run)
 
@@ -67,17 +68,17 @@ def contenders(bench, ranks):
 
     def measure_libddp():
         latest[:] = lines(libddp)
-        return figures_of(latest, "libddp", COLLECTIVES, ranks, sizes(bench))
+        return figures_of(latest, "libddp", COLLECTIVES, ranks, measured)
 
     yield Contender("libddp", libddp, measure_libddp, ours.version)
     for name in "its buffers", "bound":
         yield Contender(name, libddp, lambda name=OF_LIBDDP[name]: figures_of(latest, name, COLLECTIVES, ranks,
-                                                                             sizes(bench)))
+                                                                             measured))
     over_gloo = [*program, "libddp", "--backend", "gloo"]
     yield Contender("libddp over Gloo", over_gloo,
-                    lambda: figures_of(lines(over_gloo), "libddp", COLLECTIVES, ranks, sizes(bench)), ours.version)
+                    lambda: figures_of(lines(over_gloo), "libddp", COLLECTIVES, ranks, measured), ours.version)
     yield Contender("Gloo", gloo,  # Debian's has no reduce_scatter
-                    lambda: figures_of(lines(gloo), "gloo", COLLECTIVES[:3], ranks, sizes(bench)),
+                    lambda: figures_of(lines(gloo), "gloo", COLLECTIVES[:3], ranks, measured),
                     machine.package_version("libgloo-dev"))
     for name, package in ("Open MPI", "libopenmpi-dev"), ("MPICH", "libmpich-dev"):
         told = name.lower().replace(" ", "")

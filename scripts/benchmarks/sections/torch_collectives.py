@@ -16,14 +16,14 @@ that alternate within one process; float32, sums, on the slowest rank, buffers w
 """
 
 
-def contender(bench, ranks):
+def contender(bench, ranks, seconds=1):
     sizes = [4, 64 << 10] if bench.quick else [4, 4 << 10, 64 << 10, 1 << 20, 16 << 20]
     models = ["0.4"] if bench.quick else ["0.4", "6"]
     wanted = {f"{name} {size}" for name in ("ddp", "gloo", "alone") for size in sizes}
     wanted |= {f"{name} step {model} M" for name in ("ddp", "gloo") for model in models}
     launcher = bench.launcher("ddprun", ranks)
     script = os.path.join(bench.root, "apps/ddp_bench/collectives/torch_backends.py")
-    words = [*launcher.prefix, script, "--seconds", "0.05" if bench.quick else "1", "--sizes", *map(str, sizes),
+    words = [*launcher.prefix, script, "--seconds", "0.05" if bench.quick else str(seconds), "--sizes", *map(str, sizes),
              "--parameters", *models]
     environment = {"PYTHON_EXEC": bench.python, "PYTHONPATH": os.path.join(bench.root, "runtime/python"),
                    "PATH": os.path.join(bench.build, "bin") + os.pathsep + os.environ["PATH"]}
