@@ -27,9 +27,13 @@ class Work {
   /// Takes an operation of ddp.h.
   explicit Work(ddp_work work) : work_(work), waits_(true) {}
   ~Work() { drop(); }
+  /// Makes a copy, which does not wait when it is dropped.
   Work(const Work& other) : work_(other.work_) {}
+  /// Takes the operation; then this one waits when it is dropped, and the other one does not.
   Work(Work&& other) noexcept : work_(other.work_), waits_(other.waits_.exchange(false)) {}
+  /// Drops its operation, and becomes a copy.
   Work& operator=(const Work& other) { return *this = Work(other); }
+  /// Drops its operation, and takes the other one's.
   Work& operator=(Work&& other) noexcept {
     if (this == &other) return *this;
     drop();

@@ -43,9 +43,13 @@ class Work : public ddp::Work {
   /// Takes an operation of libddp on the memory of these tensors.
   Work(ddp::Work work, std::vector<at::Tensor> tensors) : ddp::Work(std::move(work)), tensors_(std::move(tensors)) {}
   ~Work() { drop(); }
+  /// Makes a copy, which does not wait when it is dropped.
   Work(const Work&) = default;
+  /// Takes the operation and its tensors.
   Work(Work&&) = default;
+  /// Drops its operation, and becomes a copy.
   Work& operator=(const Work&) = default;
+  /// Drops its operation, and takes the other one's with its tensors.
   Work& operator=(Work&&) = default;
   /// Waits until the operation has ended; for tensors on a GPU, libtorch's current stream waits, not the host. Throws
   /// its failure, or Error with Status::Aborted if an earlier operation of the group failed.
