@@ -74,7 +74,7 @@ Session& session_of(const ProcessGroup& group) {
                           "belongs to the process that forked this one");
 }
 
-// Operations call this, so a thread remembers the group that it has found last.
+// Every operation calls group_of(), so each thread remembers the group that its last call found.
 ProcessGroup& group_of(ddp_group* handle) {
   thread_local std::pair<ddp_group*, std::uint64_t> found;
   if (const std::uint64_t now = ends; found != std::pair(handle, now) || handle == nullptr) {

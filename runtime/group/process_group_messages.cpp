@@ -65,7 +65,8 @@ bool ProcessGroup::poll_message(std::uint64_t sequence, Clock::time_point until,
 }
 
 // A receive that was dropped goes on into memory of its own: nobody may ever send to it, and a message that comes must
-// not be taken by the next receive. Backends other than "ddp" cannot do that: there it is waited for, as all else is.
+// not be taken by the next receive. Other backends than "ddp" cannot move a receive,
+// so drop() waits for it, as for every other operation.
 void ProcessGroup::drop(std::uint64_t sequence) {
   Lock lock(mutex_);
   check_issued(sequence);

@@ -142,8 +142,8 @@ void Steps::await_slowly(std::uint32_t rank, std::uint64_t number) {
   wait_until(patience_, ready, check, sleep);
 }
 
-// The other rank has published a step of the collective `call`. By now it may be so far ahead that it shows only later
-// collectives. Their fingerprints cover this one, so this rank notices a disagreement when it gets there.
+// The other rank has published a step of the collective `call`, and may be so far ahead that it shows only later
+// collectives. The fingerprints of later collectives cover `call`, so this rank notices a disagreement in one of them.
 void Steps::compare_calls(std::uint32_t rank, std::uint64_t call) const {
   const std::uint64_t theirs = shown_call(segment_.counters(rank), call).load(std::memory_order_relaxed);
   if (theirs == call || static_cast<std::int32_t>((theirs >> 32) - (call >> 32)) > 0) return;

@@ -317,8 +317,7 @@ std::vector<std::size_t> LoggedCollectives::share_counts(const std::vector<std::
   if (!std::equal(input_bytes.begin(), input_bytes.end(), counts.data() + std::size_t{rank_} * size_))
     throw not_deterministic("call " + std::to_string(steps_.call() >> 32) + " has other sizes");
   for (std::uint32_t r = 0; r < size_; ++r) {
-    if (counts[std::size_t{r} * size_ + rank_] != output_bytes[r])
-      throw ranks_disagree(membership_.group_rank(r), membership_.group_rank(rank_));
+    if (counts[std::size_t{r} * size_ + rank_] != output_bytes[r]) throw steps_.disagreement(r);
   }
   return counts;
 }
