@@ -70,7 +70,15 @@ int ProcessGroup::run(const Operation& operation, Milliseconds timeout) {
 std::uint64_t ProcessGroup::issue(const Operation& operation, Milliseconds timeout) {
   Lock lock(mutex_);
   if (runs_on_device(operation)) return start_on_device(operation, timeout, lock);
-  if (operation.is_message()) return start_message(operation, timeout, lock);
+  if (operation.is_message()) {
+    const std::uint64_t message = start_message(operation, timeout, lock);
+    // Gloo sends data only once they are asked for, and of a labelled message only the label was.
+    const bool is_asked_for = !channel_.labelled || config_.backend == &collectives::host_backend();
+    if (operation.kind == OperationKind::Receive && !is_asked_for && state_ == State::Alive) {
+      start_waiter(*messages_.find(message));
+    }
+    return message;
+  }
   const std::uint64_t sequence = enqueue(operation, timeout, true, lock).sequence;
   if (!thread_.joinable()) thread_ = rendezvous::start_thread("ddp-progress", [this] { run_asynchronous(); });
   if (front_can_start()) asynchronous_front_.notify_one();
@@ -270,9 +278,9 @@ void ProcessGroup::drain() {
   // Wait for the sends that no thread waits for yet, then for everything else.
   Lock lock(mutex_);
   for (Message& m : messages_) {
-    const bool callers_wait = m.awaited && !m.waiter.joinable();
-    m.left_over = m.operation.kind == OperationKind::Receive && !m.ended && !callers_wait;
+    m.left_over = m.operation.kind == OperationKind::Receive && !m.ended && m.callers == 0;
   }
+  changed_.notify_all();
   const auto nobody_waits = [](const Message& m) { return !m.ended && !m.awaited && !m.left_over; };
   while (state_ == State::Alive) {
     const auto message = std::find_if(messages_.begin(), messages_.end(), nobody_waits);

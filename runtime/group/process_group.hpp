@@ -166,11 +166,12 @@ class ProcessGroup final : private DeadlineWatch::Watched {
   };
   struct Message : Issued {
     HostMessage transfer;
+    int callers = 0;         // threads that wait for it
     bool awaited = false;    // a thread waits for it in the backend
     bool ended = false;      // but not collected yet
     bool left_over = false;  // a receive for which no thread waits when the group ends
     int peer = -1;
-    std::thread waiter;                 // waits for a message that wait_for() polls, if the backend cannot
+    std::thread waiter;                 // waits in the backend where that cannot be polled
     std::vector<unsigned char> memory;  // where a receive goes on that was dropped
   };
   enum class StartState { Underway, OnStream, Failed };
@@ -214,6 +215,7 @@ class ProcessGroup final : private DeadlineWatch::Watched {
 
   std::uint64_t start_message(const Operation& operation, Milliseconds timeout, Lock& lock);
   int wait_for_message(std::uint64_t sequence, Lock& lock);
+  void start_waiter(Message& message);
   bool poll_message(std::uint64_t sequence, Clock::time_point until, Lock& lock);
   void await_message(Message& message, Lock& lock, std::optional<Clock::time_point> until = std::nullopt);
   int collect(std::uint64_t sequence, Lock& lock);

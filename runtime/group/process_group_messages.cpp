@@ -21,6 +21,7 @@ std::uint64_t ProcessGroup::start_message(const Operation& operation, Millisecon
   Message& message = messages_.add();
   fill(message, kMessage | next_message_++, operation, timeout);
   message.awaited = message.ended = false;
+  message.callers = 0;
   BackendError error;
   const ddp_backend_status status = message.transfer.start(channel_, message.operation, message.sequence, &error);
   watch_.expect(message.deadline);
@@ -30,7 +31,18 @@ std::uint64_t ProcessGroup::start_message(const Operation& operation, Millisecon
   return sequence;
 }
 
+// A thread of the message's own waits for it.
+void ProcessGroup::start_waiter(Message& message) {
+  message.awaited = true;
+  message.waiter = rendezvous::start_thread("ddp-message", [this, &message] {
+    Lock lock(mutex_);
+    await_message(message, lock);
+  });
+}
+
 int ProcessGroup::wait_for_message(std::uint64_t sequence, Lock& lock) {
+  if (Message* message = messages_.find(sequence)) ++message->callers;
+  changed_.notify_all();
   while (!ended(sequence)) {
     Message* message = messages_.find(sequence);
     if (state_ == State::Alive && !message->awaited) {
@@ -48,20 +60,21 @@ int ProcessGroup::wait_for_message(std::uint64_t sequence, Lock& lock) {
 // there a thread of the message's own waits.
 bool ProcessGroup::poll_message(std::uint64_t sequence, Clock::time_point until, Lock& lock) {
   Message* message = messages_.find(sequence);
+  if (message != nullptr) ++message->callers;
+  changed_.notify_all();
   if (state_ == State::Alive && message != nullptr && !message->ended && !message->awaited) {
-    message->awaited = true;
     if (HostMessage::can_poll(channel_)) {
+      message->awaited = true;
       await_message(*message, lock, until);
     } else {
-      message->waiter = rendezvous::start_thread("ddp-message", [this, message] {
-        Lock waiters_lock(mutex_);
-        await_message(*message, waiters_lock);
-      });
+      start_waiter(*message);
     }
   }
-  if (!changed_.wait_until(lock, until, [&] { return ended(sequence); })) return false;
-  throw_if_failed(sequence);
-  return true;
+  const bool has_ended = changed_.wait_until(lock, until, [&] { return ended(sequence); });
+  message = messages_.find(sequence);  // null if another thread has collected it
+  if (message != nullptr) --message->callers;
+  if (has_ended) throw_if_failed(sequence);
+  return has_ended;
 }
 
 // A receive that was dropped goes on into memory of its own: nobody may ever send to it, and a message that comes must
@@ -94,6 +107,10 @@ void ProcessGroup::await_message(Message& message, Lock& lock, std::optional<Clo
             : message.transfer.wait(channel_, message.operation, message.deadline, &peer, &disagreement, &error);
   if (config_.call_log && status == DDP_BACKEND_OK && disagreement.empty()) config_.call_log->message_ended();
   lock.lock();
+  // A receive that has failed is news to its caller only: a rank may leave without a message that another one awaits.
+  if (status != DDP_BACKEND_OK && message.operation.kind == OperationKind::Receive) {
+    changed_.wait(lock, [&] { return message.callers > 0 || message.left_over || state_ != State::Alive; });
+  }
   message.awaited = false;
   const bool goes_on = until && status == DDP_BACKEND_TIMEOUT;
   if (state_ == State::Alive && !goes_on && !message.left_over) {

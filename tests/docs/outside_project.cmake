@@ -19,12 +19,16 @@ if(NOT alone STREQUAL "rank 0 of 1: the ranks add up to 0\n")
   message(FATAL_ERROR "alone it said: ${alone}")
 endif()
 
-# In a pipeline both run at the same time, and CMake returns the output of the last, rank 1.
+# In a pipeline both run at the same time, and CMake returns the output of the last, rank 1. Rank 0 writes to a file:
+# rank 1 may have ended by then, and nobody reads a pipe between them.
 execute_process(COMMAND "${FREE_PORT}" OUTPUT_VARIABLE port OUTPUT_STRIP_TRAILING_WHITESPACE
                 COMMAND_ERROR_IS_FATAL ANY)
 set(job WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 "MASTER_PORT=${port}")
-execute_process(COMMAND ${clean} RANK=0 ${job} "${program}" COMMAND ${clean} RANK=1 ${job} "${program}"
+execute_process(COMMAND ${clean} RANK=0 ${job} sh -c "exec \"$0\" >\"$1\"" "${program}" "${WORK}/rank 0"
+                COMMAND ${clean} RANK=1 ${job} "${program}"
                 OUTPUT_VARIABLE pair RESULTS_VARIABLE codes TIMEOUT 60)
-if(NOT codes STREQUAL "0;0" OR NOT pair STREQUAL "rank 1 of 2: the ranks add up to 1\n")
-  message(FATAL_ERROR "two ranks ended with ${codes} and said: ${pair}")
+file(READ "${WORK}/rank 0" first)
+if(NOT codes STREQUAL "0;0" OR NOT first STREQUAL "rank 0 of 2: the ranks add up to 1\n" OR
+   NOT pair STREQUAL "rank 1 of 2: the ranks add up to 1\n")
+  message(FATAL_ERROR "two ranks ended with ${codes} and said: ${first}${pair}")
 endif()
