@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "collectives/backend_error.hpp"
+#include "collectives/host/backend.hpp"
 #include "rendezvous/base/thread.hpp"
 #include "runtime/collective/describe_operation.hpp"
 
