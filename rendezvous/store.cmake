@@ -39,5 +39,7 @@ add_library(ddprun_store STATIC
 add_library(ddprun::store ALIAS ddprun_store)
 ddprun_tests_replace(machine/memory_left.cpp)  # flag_protocol_tests
 ddprun_target(ddprun_store AS_ONE 30)
+# A portable build, which is -Os elsewhere.
+target_compile_options(ddprun_store PRIVATE $<$<CONFIG:MinSizeRel>:-O2>)
 target_compile_definitions(ddprun_store PUBLIC BOOST_ASIO_SEPARATE_COMPILATION BOOST_ASIO_NO_DEPRECATED)
 target_link_libraries(ddprun_store PUBLIC Boost::headers Threads::Threads ${CMAKE_DL_LIBS})

@@ -298,7 +298,11 @@ void append_bytes(std::string& out, std::string_view bytes) {
 
 std::uint64_t read_integer(std::string_view bytes) {
   std::uint64_t number = 0;
-  std::memcpy(&number, bytes.data(), bytes.size());
+  if (bytes.size() == sizeof number) {  // nearly always; then it is one load, and no call of memcpy
+    std::memcpy(&number, bytes.data(), sizeof number);
+  } else {
+    std::memcpy(&number, bytes.data(), bytes.size());
+  }
   return number;
 }
 

@@ -2,6 +2,7 @@
 #include "rendezvous/store/store_core.hpp"
 
 #include <cerrno>
+#include <cstring>
 #include <cstdlib>
 #include <utility>
 
@@ -177,8 +178,14 @@ void StoreCore::multi_get(Fields fields, Replies& out) {
     return void(out.close = "asked for more than " + std::to_string(kMaxReplyBytes) + " bytes at once");
   }
   if (!out.has_room(size)) return void(out.close = kNoRoom);
-  out.answer.reserve(out.answer.size() + size);
-  for (const std::string_view value : texts_) append_bytes(out.answer, value);
+  std::size_t at = out.answer.size();
+  out.answer.resize(at + size);
+  for (const std::string_view value : texts_) {
+    const std::uint64_t length = value.size();
+    std::memcpy(&out.answer[at], &length, kLengthBytes);
+    value.copy(&out.answer[at + kLengthBytes], value.size());
+    at += kLengthBytes + value.size();
+  }
 }
 
 void StoreCore::multi_set(Fields fields, Replies& out) {

@@ -12,7 +12,7 @@ from . import collectives, store, torch_collectives
 
 TITLE = "The files that ship"
 ABOUT = """
-What `pip install` and the container image bring (clang, `-Os`, libc++, for glibc 2.28) beside what the preset `release`
+What `pip install` and the container image bring (clang, `-O2` and `-Os`, libc++, for glibc 2.28) beside what the preset `release`
 builds of the same sources on this machine (GCC, `-O3`, libstdc++). Other sections that were measured after 2026-11-28 are
 of the files that ship; those that were measured before are of a release build.
 
