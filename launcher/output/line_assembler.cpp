@@ -71,7 +71,8 @@ LineAssembler::Ended LineAssembler::take_whole(std::string_view bytes, bool is_o
 
 LineAssembler::Ended LineAssembler::take_prefixed(std::string_view bytes, bool is_open, const Show& show) {
   Ended ended = Ended::None;
-  std::string text;  // whole lines, which are shown together
+  thread_local std::string text;  // whole lines, which are shown together; its memory is kept
+  text.clear();
   while (!bytes.empty()) {
     const std::size_t newline = bytes.find('\n');
     const std::string_view line = bytes.substr(0, newline);
@@ -120,7 +121,8 @@ void LineAssembler::end_line(bool goes_on, std::string& text, const Show& show) 
   } else {
     text += before_held(goes_on);
     if (held_.size() > kLongPart) {  // long lines are not copied again
-      if (!text.empty()) show(std::exchange(text, {}));
+      if (!text.empty()) show(text);
+      text.clear();
       show(held_);
     } else {
       text += held_;
