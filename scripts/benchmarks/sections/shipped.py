@@ -69,7 +69,7 @@ def measure(bench):
     builds = {"shipped": (folder, not_run), "release": (bench.beside, "")}
     rows = [contenders(dataclasses.replace(bench, build=build), name, bench.launcher("ddprun", 1).version, why, bench.no_torch)
             for name, (build, why) in builds.items()]
-    return [bench.in_turn("2 ranks", rows, runs=5)]
+    return [bench.in_turn("2 ranks", rows, runs=12)]
 
 
 def human(figure):
