@@ -12,6 +12,7 @@ add_library(ddprun_store STATIC
   machine/cpus.cpp
   machine/memory_left.cpp
   machine/network_space.cpp
+  machine/process_folder.cpp
   net/asio.cpp
   net/listen.cpp
   net/addresses/name_lookup.cpp

@@ -20,6 +20,7 @@
 #include "rendezvous/base/error.hpp"
 #include "rendezvous/base/random_id.hpp"
 #include "rendezvous/base/text.hpp"
+#include "rendezvous/machine/process_folder.hpp"
 #include "rendezvous/worker_contract.hpp"
 
 namespace ddp::launcher {
@@ -56,7 +57,7 @@ Environment environment_of_workers(const Descriptor& archive) {
   Environment environment = inherited_environment();
   if (!archive) return environment;
   std::string& path = environment[contract::kPythonPath];
-  const std::string place = "/proc/" + std::to_string(getpid()) + "/fd/" + std::to_string(archive.get());
+  const std::string place = rendezvous::process_folder(getpid()) + "/fd/" + std::to_string(archive.get());
   path = place + (path.empty() ? "" : ":" + path);
   return environment;
 }
@@ -563,7 +564,9 @@ void RoundProcesses::on_worker_exit(Worker& worker, ExitStatus status) {
   const bool by_timer = !worker.expired_timers.empty() && status.signal == worker.timer_signal;
   if (by_timer) event.message = worker.expired_timers;
   if (!status.success() && event.message.empty()) event.message = timeout_of(worker);
-  if (status.signal == SIGKILL && !by_timer) event.out_of_memory = oom_.explain(worker.pid);
+  // A shell script that is the worker ends with 128 + 9 after its program was killed.
+  const bool was_killed = status.signal == SIGKILL || status.code == 128 + SIGKILL;
+  if (was_killed && !by_timer) event.out_of_memory = oom_.explain(worker.pid);
   if (!status.success()) event.exiting = exiting_workers();
   if (!status.success() && !by_timer) worker.gpu_fault = gpu_faults_.explain(worker.pid);
   out_.log.info("worker_exited", name_of(worker) + " " + describe(status), worker.rank);

@@ -76,6 +76,7 @@ struct LaunchConfig {
 
   // The store and, with several nodes, the coordinator: at --master-addr if static, else at --rdzv-endpoint.
   std::string master_addr = "127.0.0.1";
+  std::string endpoint_from;              // what said where the nodes meet: "--rdzv-endpoint"
   std::uint16_t master_port = 0;          // 0: any free one
   std::vector<std::uint16_t> next_ports;  // tried in turn if master_port is taken; only this job's coordinator answers
   std::string meeting_file;  // nodes meet in this file instead (--rdzv-conf store_type=file); empty: at master_addr

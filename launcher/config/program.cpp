@@ -75,15 +75,35 @@ void check_format(const std::string& path) {
   }
 }
 
+// The error for a file that the user may not execute.
+ProgramError not_executable(const std::string& path, const std::string& what) {
+  const bool is_readable = access(path.c_str(), R_OK) == 0;
+  return {kNotExecutable, "'" + what + "' " +
+                              (is_readable ? "is not executable; chmod +x it"
+                                           : "may neither be read nor executed by this user; ask its owner for both")};
+}
+
+// Returns what is odd about a name that is not found, as advice at the end of a message; empty: nothing.
+std::string oddity_of(const std::string& what) {
+  if (what.ends_with('\r')) {
+    return "; the name ends with a carriage return: the script that calls ddprun has Windows' line ends (sed -i "
+           "'s/\\r$//')";
+  }
+  for (const char* dash : {"\u2010", "\u2011", "\u2012", "\u2013", "\u2014", "\u2212"}) {
+    if (what.starts_with(dash)) return "; if it is an option, write its dash as a hyphen-minus (-)";
+  }
+  return "";
+}
+
 Program direct_program(const std::string& path, const std::string& what) {
   std::error_code error;
   if (fs::is_directory(path, error)) {
     throw ProgramError(kNotExecutable, "'" + what + "' is a folder without a __main__.py; give a program");
   }
-  if (!is_file(path)) throw ProgramError(kProgramNotFound, "'" + what + "' does not exist; check the path");
-  if (!is_executable_file(path)) {
-    throw ProgramError(kNotExecutable, "'" + what + "' is not executable; chmod +x it");
+  if (!is_file(path)) {
+    throw ProgramError(kProgramNotFound, "'" + what + "' does not exist; check the path" + oddity_of(what));
   }
+  if (!is_executable_file(path)) throw not_executable(path, what);
   check_format(path);
   return {path, {what}, what};
 }
@@ -153,13 +173,14 @@ Program find_program(const std::string& what, ProgramKind kind, const ProgramPla
   if (kind == ProgramKind::Guess) {
     if (is_python_file(what)) {
       if (!is_file(what))
-        throw ProgramError(kProgramNotFound, "the script '" + what + "' does not exist; check the path");
+        throw ProgramError(kProgramNotFound,
+                           "the script '" + what + "' does not exist; check the path" + oddity_of(what));
       if (access(what.c_str(), R_OK) != 0) {
         throw ProgramError(kNotExecutable, "the script '" + what + "' cannot be read: " + strerror(errno));
       }
       return python_program({what}, what, places);
     }
-    if (is_script_for_python(what)) return python_program({what}, what, places);
+    if (is_script_for_python(what) || what == "-" || what == "/dev/stdin") return python_program({what}, what, places);
   }
   // An executable: a path, else a name that is looked up.
   if (what.find('/') != std::string::npos) return direct_program(what, what);
@@ -167,10 +188,10 @@ Program find_program(const std::string& what, ProgramKind kind, const ProgramPla
   if (auto found = find_in_path(what)) return direct_program(*found, what);
   const std::string beside = (fs::path(places.own_folder) / what).string();
   if (is_executable_file(beside)) return direct_program(beside, what);
-  if (is_file(what)) throw ProgramError(kNotExecutable, "'" + what + "' is not executable; chmod +x it");
-  throw ProgramError(
-      kProgramNotFound,
-      "'" + what + "' was not found: not a file here, not in PATH, not beside ddprun (" + places.own_folder + ")");
+  if (is_file(what)) throw not_executable(what, what);
+  throw ProgramError(kProgramNotFound, "'" + what +
+                                           "' was not found: not a file here, not in PATH, not beside ddprun (" +
+                                           places.own_folder + ")" + oddity_of(what));
 }
 
 }  // namespace ddp::launcher

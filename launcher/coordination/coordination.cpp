@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "launcher/coordination/membership.hpp"
+#include "launcher/text/lower_case.hpp"
 #include "rendezvous/base/random_id.hpp"
 #include "rendezvous/net/addresses/numeric_address.hpp"
 #include "rendezvous/net/addresses/own_address.hpp"
@@ -15,26 +16,38 @@ namespace ddp::launcher {
 namespace {
 
 // Returns whether this node is to coordinate, or to try.
-bool is_host(const LaunchConfig& config) {
+bool is_host(const LaunchConfig& config, const rendezvous::NamedHost& endpoint) {
   if (config.job.max_nodes == 1) return true;
   if (!config.meeting_file.empty() || config.etcd) return false;  // the file or etcd says which one does
   if (config.job.node_ranks_given) return config.node_rank == 0;
   if (config.is_host) return *config.is_host;
-  return rendezvous::is_own_host(config.master_addr, config.local_addr);
+  return rendezvous::is_own_host(endpoint, config.local_addr);
 }
 
 // Warns if this node has --node-rank 0 but not the address: two such hosts would each wait for the others. It is no
 // error, since an address may lead to a machine that does not know it.
-void warn_if_elsewhere(const LaunchConfig& config, const std::function<void(const std::string&)>& log) {
+void warn_if_elsewhere(const LaunchConfig& config, const rendezvous::NamedHost& endpoint,
+                       const std::function<void(const std::string&)>& log) {
   const bool is_given = config.job.max_nodes > 1 && config.job.node_ranks_given;
   if (!is_given) return;
-  const rendezvous::HostIs whose = rendezvous::whose_host(config.master_addr, config.local_addr);
+  const rendezvous::HostIs whose = rendezvous::whose_host(endpoint, config.local_addr);
   if (whose == rendezvous::HostIs::Own) return;
   // A name of Kubernetes' DNS, for example, leads to the pod a moment after the pod has started.
   const bool leads_nowhere = whose == rendezvous::HostIs::Unresolved;
   log("this node has --node-rank 0 and coordinates, but --master-addr " + config.master_addr +
       (leads_nowhere ? " cannot be resolved here: the other nodes find it once they can resolve it"
                      : " is not an address of this machine: the other nodes may not find it"));
+}
+
+// Warns if every machine takes the endpoint for its own.
+void warn_if_everywhere(const LaunchConfig& config, const std::function<void(const std::string&)>& log) {
+  const std::string& host = config.master_addr;
+  const bool is_everywhere =
+      rendezvous::is_loopback(host) || lower_case(host) == "localhost" || host == "0.0.0.0" || host == "::";
+  if (!is_everywhere) return;
+  log("the nodes of this job meet at " + rendezvous::endpoint(host, config.master_port) + " (" + config.endpoint_from +
+      "), which is each machine itself: nodes on two machines do not find each other there; give all nodes the name or "
+      "address of one of them");
 }
 
 }  // namespace
@@ -44,7 +57,8 @@ Coordination::Coordination(const LaunchConfig& config, const std::string& incarn
       incarnation_(incarnation),
       log_(std::move(log)),
       epoch_(rendezvous::random_id()),
-      is_host_(is_host(config)),
+      endpoint_(config.master_addr, log_.warning),
+      is_host_(is_host(config, endpoint_)),
       parts_(parts) {
   if (config.job.max_nodes > 1) {
     FoundMembership found = find_membership(config);
@@ -62,15 +76,16 @@ Coordination::Coordination(const LaunchConfig& config, const std::string& incarn
     meet_in_etcd();
     return;
   }
+  if (!where_.empty() && config.meeting_file.empty()) warn_if_everywhere(config, log_.warning);
   if (parts_ && parts_->are_here()) {  // the agent before this one had them started
     coordinates_beside_ = true;
     addresses_ = parts_->plan().addresses;
-    if (!is_given()) own_endpoint_ = rendezvous::own_address_of(config.master_addr);
+    if (!is_given()) own_endpoint_ = rendezvous::own_address_of(endpoint_);
     return;
   }
   if (is_host_) {
-    warn_if_elsewhere(config, log_.warning);
-    if (!is_given()) own_endpoint_ = rendezvous::own_address_of(config.master_addr);
+    warn_if_elsewhere(config, endpoint_, log_.warning);
+    if (!is_given()) own_endpoint_ = rendezvous::own_address_of(endpoint_);
     try_to_coordinate();
   }
   if (!config.meeting_file.empty()) {
@@ -201,7 +216,7 @@ void Coordination::try_to_coordinate() {
 
 void Coordination::listen(std::uint16_t port) {
   addresses_ = config_.store_addresses;
-  if (addresses_.empty()) addresses_ = rendezvous::addresses_for(config_.master_addr, config_.local_addr);
+  if (addresses_.empty()) addresses_ = rendezvous::addresses_for(endpoint_, config_.local_addr);
   listeners_ = rendezvous::listen_on(addresses_, port);
 }
 
@@ -219,7 +234,7 @@ void Coordination::coordinate(std::uint16_t port) {
   }
   rendezvous::Coordinator::Options options;
   addresses_ = config_.store_addresses;
-  if (addresses_.empty()) addresses_ = rendezvous::addresses_for(config_.master_addr, config_.local_addr);
+  if (addresses_.empty()) addresses_ = rendezvous::addresses_for(endpoint_, config_.local_addr);
   options.addresses = addresses_;
   options.port = port;
   options.hosts_workers_store = config_.workers_share_store;

@@ -12,6 +12,7 @@
 #include "launcher/coordination/parts.hpp"
 #include "rendezvous/coordinator/coordinator.hpp"
 #include "rendezvous/link/client.hpp"
+#include "rendezvous/net/addresses/own_address.hpp"
 
 namespace ddp::launcher {
 
@@ -89,6 +90,7 @@ class Coordination {
   const std::string incarnation_;
   const Lines log_;
   const std::string epoch_;
+  const rendezvous::NamedHost endpoint_;  // as given; its addresses are looked up once
   const bool is_host_;
   rendezvous::Membership membership_;
   std::string proof_ = "none";  // what nodes prove: "secret", "munge"

@@ -15,6 +15,7 @@
 #include "rendezvous/base/error.hpp"
 #include "rendezvous/base/pipe.hpp"
 #include "rendezvous/base/text.hpp"
+#include "rendezvous/machine/process_folder.hpp"
 
 namespace ddp::launcher {
 namespace {
@@ -38,7 +39,7 @@ std::vector<std::string> environment_of_helper() {
 // A worker whose program has not begun yet is a copy of ddprun.
 bool has_begun(pid_t worker) {
   struct stat own = {}, its = {};
-  const std::string exe = "/proc/" + std::to_string(worker) + "/exe";
+  const std::string exe = rendezvous::process_folder(worker) + "/exe";
   return stat(kSelf, &own) != 0 || stat(exe.c_str(), &its) != 0 || own.st_ino != its.st_ino || own.st_dev != its.st_dev;
 }
 

@@ -11,6 +11,7 @@
 
 #include "launcher/stacks/kernel_state.hpp"
 #include "rendezvous/base/text.hpp"
+#include "rendezvous/machine/process_folder.hpp"
 
 namespace ddp::launcher {
 namespace {
@@ -41,7 +42,7 @@ CpuTime cpu_time(const std::filesystem::path& folder) {
 
 WorkerActivity activity_of(pid_t process) {
   WorkerActivity activity;
-  const std::filesystem::path folder = "/proc/" + std::to_string(process);
+  const std::filesystem::path folder = rendezvous::process_folder(process);
   std::error_code gone;
   for (std::filesystem::directory_iterator entry(folder / "task", gone), end; !gone && entry != end;
        entry.increment(gone)) {
@@ -50,7 +51,7 @@ WorkerActivity activity_of(pid_t process) {
   }
   activity.children = cpu_time(folder).children;
   for (const pid_t child : descendants_of(process, kMostChildren)) {
-    const CpuTime time = cpu_time("/proc/" + std::to_string(child));
+    const CpuTime time = cpu_time(rendezvous::process_folder(child));
     activity.children += time.own + time.children;
   }
   std::ifstream io(folder / "io");
@@ -66,7 +67,7 @@ std::int64_t written_by(pid_t process) {
   std::int64_t bytes = 0;
   for (const char* stream : {"1", "2"}) {
     struct stat facts = {};
-    const std::string path = "/proc/" + std::to_string(process) + "/fd/" + stream;
+    const std::string path = rendezvous::process_folder(process) + "/fd/" + stream;
     if (stat(path.c_str(), &facts) == 0 && S_ISREG(facts.st_mode)) bytes += facts.st_size;
   }
   return bytes;

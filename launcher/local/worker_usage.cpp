@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "rendezvous/base/descriptor.hpp"
+#include "rendezvous/machine/process_folder.hpp"
 
 namespace ddp::launcher {
 namespace {
@@ -35,7 +36,8 @@ const char* words_of(char state) {
 }  // namespace
 
 std::optional<WorkerUsage> usage_of(pid_t process) {
-  const rendezvous::Descriptor file(open(("/proc/" + std::to_string(process) + "/stat").c_str(), O_RDONLY | O_CLOEXEC));
+  const rendezvous::Descriptor file(
+      open((rendezvous::process_folder(process) + "/stat").c_str(), O_RDONLY | O_CLOEXEC));
   char text[1024];  // proc(5): a name of 15 bytes and 50 numbers
   const ssize_t size = file ? read(file.get(), text, sizeof text - 1) : -1;
   if (size <= 0) return std::nullopt;

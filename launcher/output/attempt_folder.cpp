@@ -13,6 +13,7 @@
 #include <system_error>
 #include <utility>
 
+#include "launcher/config/temporary_folder.hpp"
 #include "rendezvous/base/descriptor.hpp"
 #include "rendezvous/base/error.hpp"
 #include "rendezvous/base/random_id.hpp"
@@ -59,7 +60,7 @@ AttemptFolder::AttemptFolder(const LogConfig& config, CompatibilityMode compatib
                                 "; give a folder that can be written, or leave it out");
   }
   // Else under $TMPDIR.
-  const std::string path = (fs::temp_directory_path(error) / ("ddprun_" + name)).string();
+  const std::string path = temporary_folder() + "/ddprun_" + name;
   removed_at_end_ = !config.writes_logs();
   if (removed_at_end_) on_temporary(path);
   if (const std::error_code why = make_private(path)) {

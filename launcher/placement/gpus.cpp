@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "launcher/placement/gpus.hpp"
 
+#include <cctype>
 #include <cstdio>
 #include <cstdlib>
 #include <sstream>
@@ -9,6 +10,7 @@
 
 #include "launcher/placement/nvml.hpp"
 #include "rendezvous/base/error.hpp"
+#include "rendezvous/base/text.hpp"
 #include "rendezvous/worker_contract.hpp"
 
 namespace ddp::launcher {
@@ -71,10 +73,11 @@ VisibleGpus visible_gpus(const std::optional<std::string>& gpus_option, const Fo
 std::vector<std::string> split_gpus(const std::string& visible) {
   std::vector<std::string> entries;
   std::istringstream list(visible);
-  for (std::string entry; std::getline(list, entry, ',');) {
-    const auto first = entry.find_first_not_of(" \t");
-    const auto last = entry.find_last_not_of(" \t");
-    entries.push_back(first == std::string::npos ? "" : entry.substr(first, last - first + 1));
+  for (std::string text; std::getline(list, text, ',');) {
+    const std::string entry(rendezvous::trimmed(text));
+    const bool is_gpu = !entry.empty() && isalnum(static_cast<unsigned char>(entry.front())) && entry != "NoDevFiles";
+    if (!is_gpu) break;
+    entries.push_back(entry);
   }
   return entries;
 }

@@ -46,7 +46,8 @@ VisibleGpus choose_gpus(const std::optional<std::string>& gpus_option, const Fou
 // Returns the choice among the GPUs of this node, with this process's environment.
 VisibleGpus visible_gpus(const std::optional<std::string>& gpus_option, const FoundGpus& found = find_gpus());
 
-// Returns the entries of a CUDA_VISIBLE_DEVICES list, without blanks.
+// Returns the entries of a CUDA_VISIBLE_DEVICES list, without blanks, up to the first that is no GPU, such as -1: CUDA
+// and HIP ignore the rest.
 std::vector<std::string> split_gpus(const std::string& visible);
 
 // Returns the PCI address of each GPU, as sysfs spells it: "0000:dc:00.0". A GPU is an index, or a UUID as nvidia-smi

@@ -27,7 +27,13 @@ std::optional<PlatformJob> find_pod_ranks(const Surroundings& here) {
 std::optional<PlatformJob> find_indexed_job(const Surroundings& here) {
   const auto rank = rendezvous::parse_number<int>(here.variable("JOB_COMPLETION_INDEX"));
   if (!rank) return std::nullopt;
-  return PlatformJob{.platform = "Kubernetes (JOB_COMPLETION_INDEX)", .node_rank = rank};
+  PlatformJob job{.platform = "Kubernetes (JOB_COMPLETION_INDEX)", .node_rank = rank};
+  if (!here.variable("MASTER_ADDR").empty()) {
+    job.refusal =
+        "this pod has JOB_COMPLETION_INDEX and MASTER_ADDR, so it is one of several, and nothing says of how many: set "
+        "PET_NNODES to the number of pods, or give --standalone if each is a job of its own";
+  }
+  return job;
 }
 
 }  // namespace ddp::launcher

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "rendezvous/base/thread.hpp"
+#include "rendezvous/machine/process_folder.hpp"
 #include "rendezvous/worker_contract.hpp"
 
 namespace ddp::launcher {
@@ -76,7 +77,7 @@ LivenessWords::~LivenessWords() {
 
 std::string LivenessWords::of_worker(int local_rank) const {
   if (words_ == nullptr) return "";
-  return "/proc/" + std::to_string(getpid()) + "/fd/" + std::to_string(memory_.get()) + ":" +
+  return rendezvous::process_folder(getpid()) + "/fd/" + std::to_string(memory_.get()) + ":" +
          std::to_string(local_rank);
 }
 

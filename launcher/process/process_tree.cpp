@@ -22,6 +22,7 @@
 #include <utility>
 
 #include "rendezvous/base/descriptor.hpp"
+#include "rendezvous/machine/process_folder.hpp"
 
 namespace ddp::launcher {
 
@@ -87,7 +88,7 @@ std::optional<Stat> read_stat(const std::string& path, int folder = AT_FDCWD) {
   return stat;
 }
 
-std::optional<Stat> read_stat(pid_t pid) { return read_stat("/proc/" + std::to_string(pid) + "/stat"); }
+std::optional<Stat> read_stat(pid_t pid) { return read_stat(rendezvous::process_folder(pid) + "/stat"); }
 
 bool has_ended(const Stat& stat) { return stat.state == 'Z' || stat.state == 'X'; }
 
@@ -100,7 +101,7 @@ bool has_released_memory(pid_t thread) {
   std::size_t size = 0;
   if (syscall(SYS_get_robust_list, thread, &list, &size) == 0 && list != nullptr) return false;
   char executable;
-  return readlink(("/proc/" + std::to_string(thread) + "/exe").c_str(), &executable, 1) < 0 && errno == ENOENT;
+  return readlink((rendezvous::process_folder(thread) + "/exe").c_str(), &executable, 1) < 0 && errno == ENOENT;
 }
 
 std::multimap<pid_t, pid_t> all_processes_by_parent() {
@@ -115,7 +116,7 @@ std::vector<pid_t> children_of(pid_t parent) {
   std::vector<pid_t> children;
   // The kernel lists the children of each thread; without that (CONFIG_PROC_CHILDREN) every process
   // is examined.
-  const std::string folder = "/proc/" + std::to_string(parent) + "/task";
+  const std::string folder = rendezvous::process_folder(parent) + "/task";
   const std::vector<pid_t> threads = pids_in(folder);
   bool listed = !threads.empty();
   for (const pid_t thread : threads) {
@@ -145,7 +146,7 @@ class HeldProcess {
   explicit HeldProcess(pid_t pid) : pid_(pid), fd_(static_cast<int>(syscall(SYS_pidfd_open, pid, 0))) {
     if (fd_ || errno == ESRCH) return;
     is_folder_ = true;
-    fd_ = Descriptor(open(("/proc/" + std::to_string(pid)).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    fd_ = Descriptor(open(rendezvous::process_folder(pid).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   }
 
   pid_t pid() const { return pid_; }
@@ -205,7 +206,7 @@ std::vector<pid_t> descendants_of(pid_t root) {
 std::vector<pid_t> children_of_self() { return children_of(getpid()); }
 
 bool was_started_with(pid_t pid, const std::string& name, const std::string& value) {
-  const auto environment = read_file("/proc/" + std::to_string(pid) + "/environ");
+  const auto environment = read_file(rendezvous::process_folder(pid) + "/environ");
   if (!environment) return false;
   const std::string wanted = name + "=" + value;
   const char* end = environment->data() + environment->size();
@@ -216,7 +217,7 @@ bool was_started_with(pid_t pid, const std::string& name, const std::string& val
 }
 
 std::string name_of(pid_t pid) {
-  std::ifstream file("/proc/" + std::to_string(pid) + "/comm");
+  std::ifstream file(rendezvous::process_folder(pid) + "/comm");
   std::string name;
   std::getline(file, name);
   return name;
@@ -235,7 +236,7 @@ bool is_exiting(pid_t pid) {
 }
 
 bool catches_signal(pid_t pid, int signal) {
-  const auto text = read_file("/proc/" + std::to_string(pid) + "/status");
+  const auto text = read_file(rendezvous::process_folder(pid) + "/status");
   const std::size_t at = text ? text->find("\nSigCgt:") : std::string::npos;
   unsigned long long caught = 0;
   if (at == std::string::npos || sscanf(text->c_str() + at, "\nSigCgt: %llx", &caught) != 1) return false;
@@ -244,7 +245,7 @@ bool catches_signal(pid_t pid, int signal) {
 
 std::optional<int> status_of_dying(pid_t child) {
   if (!has_released_memory(child)) return std::nullopt;  // the main thread: this usually decides it
-  for (const pid_t thread : pids_in("/proc/" + std::to_string(child) + "/task")) {
+  for (const pid_t thread : pids_in(rendezvous::process_folder(child) + "/task")) {
     if (!has_released_memory(thread)) return std::nullopt;
   }
   const auto stat = read_stat(child);
@@ -253,7 +254,7 @@ std::optional<int> status_of_dying(pid_t child) {
 
 std::size_t resident_size(pid_t pid) {
   if (has_released_memory(pid)) return 0;
-  const auto text = read_file("/proc/" + std::to_string(pid) + "/statm");
+  const auto text = read_file(rendezvous::process_folder(pid) + "/statm");
   std::size_t pages = 0;
   if (!text || sscanf(text->c_str(), "%*u %zu", &pages) != 1) return 0;
   return pages * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));

@@ -18,6 +18,7 @@
 #include <string>
 
 #include "rendezvous/base/descriptor.hpp"
+#include "rendezvous/machine/process_folder.hpp"
 
 // Linux 5.6 has it; Debian 11's headers are of 5.10.
 #ifndef SYS_pidfd_getfd
@@ -102,7 +103,7 @@ std::string why_not_endable(pid_t pid) {
 int end_connections(pid_t pid, const SocketChoice& choice) {
   const Descriptor process = open_process(pid);
   if (!process) return 0;
-  const std::string folder = "/proc/" + std::to_string(pid);
+  const std::string folder = rendezvous::process_folder(pid);
   const std::vector<OpenSocket> open = open_sockets(folder);
   const auto connections = read_tables(folder);
   int ended = 0;
@@ -120,7 +121,7 @@ int end_connections(pid_t pid, const SocketChoice& choice) {
 
 TcpSockets tcp_sockets_of(pid_t pid, std::uint16_t port) {
   TcpSockets sockets;
-  const std::string process = "/proc/" + std::to_string(pid);
+  const std::string process = rendezvous::process_folder(pid);
   const std::vector<OpenSocket> open = open_sockets(process);
   if (open.empty()) return sockets;
   const auto connections = read_tables(process);

@@ -88,6 +88,7 @@ const Symptom kSymptoms[] = {
     {Where::Anywhere, {"insufficient shared memory"}, kSharedMemory},
     {Where::Anywhere, {"DataLoader worker (pid", "killed by signal: Bus error"}, kSharedMemory},
     {Where::Anywhere, {"unable to write to file </torch_", "No space left"}, kSharedMemory},
+    {Where::Anywhere, {"unable to allocate shared memory(shm) for file </torch_"}, kSharedMemory},
     {Where::Anywhere,
      {"DataLoader worker (pid", "killed by signal: Killed"},
      "something killed a DataLoader worker, most often the kernel for lack of memory (see dmesg): use fewer of them "

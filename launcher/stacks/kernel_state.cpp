@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "rendezvous/base/text.hpp"
+#include "rendezvous/machine/process_folder.hpp"
 
 namespace ddp::launcher {
 namespace {
@@ -53,7 +54,7 @@ std::string KernelThread::words() const {
 std::map<pid_t, KernelThread> kernel_threads(pid_t process) {
   std::map<pid_t, KernelThread> threads;
   std::error_code gone;
-  for (std::filesystem::directory_iterator entry("/proc/" + std::to_string(process) + "/task", gone), end;
+  for (std::filesystem::directory_iterator entry(rendezvous::process_folder(process) + "/task", gone), end;
        !gone && entry != end; entry.increment(gone)) {
     const auto id = rendezvous::parse_number<pid_t>(entry->path().filename().string());
     if (id) threads[*id] = kernel_thread(entry->path());
@@ -63,7 +64,7 @@ std::map<pid_t, KernelThread> kernel_threads(pid_t process) {
 
 bool is_about_to_stop(pid_t process) {
   std::error_code gone;
-  for (std::filesystem::directory_iterator entry("/proc/" + std::to_string(process) + "/task", gone), end;
+  for (std::filesystem::directory_iterator entry(rendezvous::process_folder(process) + "/task", gone), end;
        !gone && entry != end; entry.increment(gone)) {
     std::ifstream status(entry->path() / "status");
     for (std::string line; std::getline(status, line);) {
@@ -79,7 +80,7 @@ std::vector<pid_t> descendants_of(pid_t process, std::size_t most) {
   std::vector<pid_t> found;
   std::vector<pid_t> parents = {process};
   for (std::size_t i = 0; i < parents.size() && found.size() < most; ++i) {
-    const std::string folder = "/proc/" + std::to_string(parents[i]) + "/task";
+    const std::string folder = rendezvous::process_folder(parents[i]) + "/task";
     for (const auto& [id, thread] : kernel_threads(parents[i])) {
       std::ifstream children(folder + "/" + std::to_string(id) + "/children");
       for (pid_t child = 0; children >> child && found.size() < most;) {

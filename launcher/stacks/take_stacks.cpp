@@ -16,6 +16,7 @@
 #include "launcher/stacks/native_frames.hpp"
 #include "launcher/stacks/python_frames.hpp"
 #include "launcher/stacks/tool_run.hpp"
+#include "rendezvous/machine/process_folder.hpp"
 
 namespace ddp::launcher {
 namespace {
@@ -33,7 +34,7 @@ std::string contents(const std::string& path) {
 }
 
 bool runs_python(pid_t process) {
-  const std::string maps = contents("/proc/" + std::to_string(process) + "/maps");
+  const std::string maps = contents(rendezvous::process_folder(process) + "/maps");
   return maps.find("/libpython") != std::string::npos || maps.find("/python") != std::string::npos;
 }
 
@@ -171,7 +172,7 @@ StackTools find_stack_tools(const std::string& python) {
 
 StackTools find_stack_tools(pid_t worker) {
   // The first word of its command line leads into a virtual environment; /proc/PID/exe leads out of it.
-  return find_stack_tools(contents("/proc/" + std::to_string(worker) + "/cmdline").c_str());
+  return find_stack_tools(contents(rendezvous::process_folder(worker) + "/cmdline").c_str());
 }
 
 std::vector<WorkerStacks> take_stacks(const std::vector<std::pair<int, pid_t>>& workers, const StackTools& tools,

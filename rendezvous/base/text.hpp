@@ -28,6 +28,9 @@ std::string list_of(const std::vector<std::string>& words, std::size_t shown = S
 // that has all parts of the word in their order ("nproc-node" of "nproc-per-node"). Returns nothing if none is near.
 std::optional<std::string> nearest(const std::string& word, const std::vector<std::string>& candidates);
 
+// Returns the text without white space at its ends.
+std::string_view trimmed(std::string_view text);
+
 // Returns a size in decimal units: "999 B", "33.0 MB".
 std::string describe_bytes(std::size_t bytes);
 

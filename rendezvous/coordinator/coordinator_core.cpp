@@ -384,7 +384,11 @@ void CoordinatorCore::mark_heard(const Node& node) {
   roster_.mark_heard(node.state.incarnation, now_);
   if (over()) return;                               // every node, also a challenger, has heard how the job ended
   if (!node.state.stopped_because.empty()) return;  // it may be about to leave
-  for (const Incarnation& challenger : roster_.challengers_of(node.state.incarnation)) {
+  const std::vector<Incarnation> challengers = roster_.challengers_of(node.state.incarnation);
+  if (challengers.empty()) return;
+  const bool is_here = config_.own_is_here && roster_.is_own(node);
+  if (!is_here && !roster_.is_heard_again(node.state.incarnation, now_)) return;  // mutant: heard_again
+  for (const Incarnation& challenger : challengers) {
     const Node& other = roster_.at(challenger);
     refuse(other.link, other.state, other.address,
            "node rank " + std::to_string(node.state.node_rank) + " is held by node " + describe(node) +

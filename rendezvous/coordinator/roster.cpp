@@ -110,6 +110,7 @@ void Roster::mark_cut(const Incarnation& incarnation, TimePoint now, const std::
     links_.erase(node.link);
     node.cut = now;
     node.why_cut = why;
+    node.heard_since_claim.reset();
   });
 }
 
@@ -186,6 +187,13 @@ void Roster::claim_rank(Node& node) {
   const auto [holder, is_free] = holders_.emplace(node.state.node_rank, node.state.incarnation);
   if (is_free) return;  // mutant: held_rank
   node.holder = holder->second;
+  nodes_.at(node.holder).heard_since_claim.reset();
+}
+
+bool Roster::is_heard_again(const Incarnation& holder, TimePoint now) {
+  std::optional<TimePoint>& first = nodes_.at(holder).heard_since_claim;
+  if (!first) first = now;
+  return now - *first > options_.lost_after / 12;  // agents send 15 heartbeats in lost_after
 }
 
 std::vector<Incarnation> Roster::challengers_of(const Incarnation& holder) const {

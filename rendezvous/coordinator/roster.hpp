@@ -44,6 +44,8 @@ struct Node {
   int base_rank = 0;                 // the rank of its first worker there
   bool leaving = false;              // its user has stopped it, and the others go on
   Incarnation holder;                // the node that holds the node rank it claims; empty: it has none to wait for
+  // When the first word came on this link since another node has claimed its node rank; nothing: none has come.
+  std::optional<TimePoint> heard_since_claim;
 };
 
 // Returns "b (10.0.0.2)".
@@ -99,6 +101,9 @@ class Roster {
   bool is_held(int node_rank) const { return holders_.contains(node_rank); }
   // Returns the nodes that claim the node rank of `holder`.
   std::vector<Incarnation> challengers_of(const Incarnation& holder) const;
+  // Notes that a word of the holder of a claimed node rank came, and returns whether the holder lives. What a dead
+  // process had sent may arrive late, but all at once; a word more than a heartbeat after another is of a living one.
+  bool is_heard_again(const Incarnation& holder, TimePoint now);
   std::vector<Expired> expired(TimePoint now) const;
 
   // May take a seat in the next round: no process acts on it, its link is up, its node rank is its own.

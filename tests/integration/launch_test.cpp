@@ -207,6 +207,8 @@ TEST_CASE("launch: a program that cannot be run is reported in one line, and not
       {{folder / "data.bin"}, 126, "not executable"},
       {{"--no-python", folder / "no_shebang"}, 126, "without a #! line"},
       {{folder / "bad_interpreter"}, 127, "/no/such/shell"},
+      {{folder / "no.py\r"}, 127, "the name ends with a carriage return"},
+      {{"\u2013nnodes"}, 127, "write its dash as a hyphen-minus (-)"},
   };
   for (const Case& c : cases) {
     CAPTURE(c.words);
@@ -241,6 +243,23 @@ TEST_CASE("launch: Python scripts, modules and folders run under the user's inte
   CHECK(run(ddprun_raw({"-m", "pkg.mod", "-x"}), options).out == "python -u -m pkg.mod -x\n");
   CHECK(run(ddprun_raw({"-m", "--", "pkg.mod", "a"}), options).out == "python -u -m pkg.mod a\n");
   CHECK(run(ddprun_raw({folder / "package"}), options).out == "python -u " + (folder / "package") + "\n");
+  // A script from stdin.
+  write_file(folder / "python", "#!/bin/sh\necho python \"$@\"; cat\n", true);
+  options.stdin_text = "print()\n";
+  CHECK(run(ddprun_raw({"-", "a"}), options).out == "python -u - a\nprint()\n");
+  CHECK(run(ddprun_raw({"/dev/stdin"}), options).out == "python -u /dev/stdin\nprint()\n");
+}
+
+TEST_CASE("launch: workers get absolute paths, whatever TMPDIR is", "[launcher][integration]") {
+  for (const char* given : {".", "", "/nowhere"}) {
+    CAPTURE(given);
+    Process::Options options;
+    options.environment = {{"TMPDIR", given}};
+    const Result result = run(ddprun({}, {"env=TORCHELASTIC_ERROR_FILE"}), options);
+    CHECK(result.code == 0);
+    const std::string place = *given == '.' ? std::filesystem::current_path().string() : "/tmp";
+    CHECK(count(result.out, "[TORCHELASTIC_ERROR_FILE=" + place + "/") == 1);
+  }
 }
 
 TEST_CASE("launch: a program without a path is found in PATH, else next to ddprun", "[launcher][integration]") {

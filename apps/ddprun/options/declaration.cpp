@@ -72,9 +72,7 @@ Declaration::Declared Declaration::flag(const std::string& name, bool& target, c
                target = flag_value(text).value_or(false);
                return true;
              })
-      .check([variable = pet(name)](const std::string& text) {
-        return flag_value(text) ? "" : "'" + text + "' in " + variable + " is neither 0 nor 1";
-      });
+      .check([](const std::string& text) { return flag_value(text) ? "" : "'" + text + "' is neither 0 nor 1"; });
 }
 
 Declaration::Declared Declaration::values(const std::string& name, std::vector<std::string>& target,
@@ -92,11 +90,11 @@ Declaration::Declared Declaration::flag_with_value(const std::string& name, std:
              [&target](const std::string& text) { return assign(text, target); });
 }
 
-void Declaration::take(std::size_t index, const std::string& text) {
+void Declaration::take(std::size_t index, const std::string& text, const std::string& given_as) {
   const auto& [assign, check] = parsers_[index];
   std::string wrong = check ? check(text) : "";
   if (wrong.empty() && !assign(text)) wrong = "'" + text + "' is not a number";
-  if (!wrong.empty()) throw SyntaxError("--" + options_[index].name + ": " + wrong);
+  if (!wrong.empty()) throw SyntaxError(given_as + ": " + wrong);
 }
 
 void Declaration::parse(const std::vector<std::string>& words) {
@@ -107,13 +105,14 @@ void Declaration::parse(const std::vector<std::string>& words) {
                                      [&](const Option& o) { return word.compare(0, equals, "--" + o.name) == 0; });
     DDP_CHECK(option != options_.end(), word);
     const auto index = static_cast<std::size_t>(option - options_.begin());
-    take(index, equals < word.size() ? word.substr(equals + 1) : "true");
+    take(index, equals < word.size() ? word.substr(equals + 1) : "true", "--" + option->name);
     given.insert(index);
   }
   for (std::size_t i = 0; i < options_.size(); ++i) {
     if (given.contains(i) || options_[i].variable.empty()) continue;
     const char* value = getenv(options_[i].variable.c_str());
-    if (value && *value != '\0') take(i, value);
+    const std::string_view text = rendezvous::trimmed(value ? value : "");  // files end with a newline
+    if (!text.empty()) take(i, std::string(text), options_[i].variable + " (--" + options_[i].name + ")");
   }
 }
 

@@ -96,7 +96,7 @@ class Declaration {
   template <typename T>
   static bool assign(const std::string& text, T& target) {
     if constexpr (std::is_arithmetic_v<T>) {
-      const auto number = rendezvous::parse_number<T>(text);
+      const auto number = rendezvous::parse_number<T>(rendezvous::trimmed(text));
       if (number) target = *number;
       return number.has_value();
     } else {
@@ -121,7 +121,7 @@ class Declaration {
   }
 
   Declared add(Option option, Assign assign);
-  void take(std::size_t index, const std::string& text);
+  void take(std::size_t index, const std::string& text, const std::string& given_as);
 
   std::string group_;
   Options options_;

@@ -38,17 +38,11 @@ std::vector<std::string> split(const std::string& text, char separator) {
   return parts;
 }
 
-std::string_view without_blanks(std::string_view text) {
-  const auto first = text.find_first_not_of(' ');
-  if (first == std::string_view::npos) return "";
-  return text.substr(first, text.find_last_not_of(' ') - first + 1);
-}
-
 std::optional<std::set<int>> parse_ranks(const std::string& text) {
   if (text.empty()) return std::nullopt;
   std::set<int> ranks;
   for (const std::string& part : split(text, ',')) {
-    const auto rank = parse_rank(without_blanks(part));
+    const auto rank = parse_rank(rendezvous::trimmed(part));
     if (!rank) throw UsageError("--local-ranks-filter " + text + ": give local ranks with commas between: 0,1,2");
     ranks.insert(*rank);
   }

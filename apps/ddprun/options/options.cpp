@@ -20,6 +20,7 @@
 #include "apps/ddprun/options/nodes/platform_options.hpp"
 #include "apps/ddprun/options/torch_devices.hpp"
 #include "apps/ddprun/options/usage_error.hpp"
+#include "launcher/config/temporary_folder.hpp"
 #include "launcher/placement/gpus.hpp"
 #include "launcher/placement/numa_binding.hpp"
 #include "launcher/stacks/take_stacks.hpp"
@@ -78,9 +79,10 @@ bool is_device_name(const std::string& text) {
          std::all_of(text.begin(), text.end(), [](unsigned char c) { return std::isalnum(c) || c == '_'; });
 }
 
-int worker_count(const std::string& text, const std::optional<std::string>& gpus,
+int worker_count(const std::string& given, const std::optional<std::string>& gpus,
                  const launcher::ProgramPlaces& places) {
   using launcher::GpuKind;
+  const std::string text(rendezvous::trimmed(given));
   if (text == "cpu") return usable_cpus();
   if (text == "auto") return count_for_auto(gpus, places);
   if (text == "gpu") {
@@ -181,7 +183,8 @@ launcher::StdinReader stdin_reader(const std::string& text, const launcher::Laun
 // Fills config.stop_signals. Names of no signal are skipped with a message, as in torchrun.
 void parse_signals(const std::string& names, bool is_default, launcher::LaunchConfig& config) {
   std::istringstream list(names);
-  for (std::string name; std::getline(list, name, ',');) {
+  for (std::string entry; std::getline(list, entry, ',');) {
+    const std::string name(rendezvous::trimmed(entry));
     int number = 0;
     for (int signal = 1; signal < SIGRTMIN && number == 0; ++signal) {
       if (name.starts_with("SIG") && name == rendezvous::signal_name(signal)) number = signal;
@@ -209,9 +212,7 @@ std::string timer_file() {
     throw UsageError("TORCHELASTIC_TIMER_FILE is empty: give it the path of a file that does not exist, or unset it");
   }
   if (path) return std::filesystem::absolute(path).string();
-  std::error_code error;
-  const auto folder = std::filesystem::temp_directory_path(error);
-  return ((error ? std::filesystem::path("/tmp") : folder) / ("watchdog_timer_" + rendezvous::random_id())).string();
+  return launcher::temporary_folder() + "/watchdog_timer_" + rendezvous::random_id();
 }
 
 // Returns the number of workers as text: the user's, else the platform's, else 1.

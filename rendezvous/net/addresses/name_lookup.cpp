@@ -3,10 +3,13 @@
 
 #include <netdb.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <sys/eventfd.h>
+#include <sys/signalfd.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <csignal>
 #include <cstring>
 #include <system_error>
 
@@ -85,24 +88,50 @@ void FoundAddress::set_port(std::uint16_t port) {
   }
 }
 
-NameLookup::NameLookup(asio::io_context& io, const std::vector<std::string>& hosts,
-                       const std::vector<std::uint16_t>& ports)
-    : shared_(std::make_shared<Shared>()), finished_(io, shared_->event.get()) {
-  if (shared_->look_up(hosts, ports, AI_NUMERICHOST).empty()) {
-    shared_->finish();
-    return;
+std::shared_ptr<NameLookup::Shared> NameLookup::start(const std::vector<std::string>& hosts,
+                                                      const std::vector<std::uint16_t>& ports) {
+  auto shared = std::make_shared<Shared>();
+  if (shared->look_up(hosts, ports, AI_NUMERICHOST).empty()) {
+    shared->finish();
+    return shared;
   }
   try {
-    start_thread("ddprun-lookup", [shared = shared_, hosts, ports] {
+    start_thread("ddprun-lookup", [shared, hosts, ports] {
       const std::string why = shared->look_up(hosts, ports, 0);
       if (shared->addresses.empty()) shared->error = why;
       shared->finish();
     }).detach();
   } catch (const std::system_error& error) {
-    shared_->error = std::string("no thread to look it up: ") + error.what();
-    shared_->finish();
+    shared->error = std::string("no thread to look it up: ") + error.what();
+    shared->finish();
   }
+  return shared;
 }
+
+HostAddresses NameLookup::wait_for(const std::string& host, const std::function<void()>& on_slow) {
+  constexpr int kSlowAfterMs = 3000;
+  const std::shared_ptr<Shared> shared = start({host}, {0});
+  sigset_t ends;
+  sigemptyset(&ends);
+  for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGQUIT}) sigaddset(&ends, signal);
+  const Descriptor pending(signalfd(-1, &ends, SFD_CLOEXEC));  // is not read: the signal stays pending
+  pollfd both[] = {{.fd = shared->event.get(), .events = POLLIN, .revents = 0},
+                   {.fd = pending.get(), .events = POLLIN, .revents = 0}};
+  int timeout = kSlowAfterMs;
+  for (int ready = 0; ready <= 0;) {
+    ready = ::poll(both, 2, timeout);
+    if (ready == 0) {
+      on_slow();
+      timeout = -1;
+    }
+  }
+  if (!shared->finished.load(std::memory_order_acquire)) return {{}, "a signal came before the name server answered"};
+  return {shared->addresses, shared->error};
+}
+
+NameLookup::NameLookup(asio::io_context& io, const std::vector<std::string>& hosts,
+                       const std::vector<std::uint16_t>& ports)
+    : shared_(start(hosts, ports)), finished_(io, shared_->event.get()) {}
 
 NameLookup::~NameLookup() { finished_.release(); }
 

@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -25,9 +26,20 @@ struct FoundAddress {
   void set_port(std::uint16_t port);
 };
 
+// The addresses of a host; if there are none, why ("Name or service not known").
+struct HostAddresses {
+  std::vector<FoundAddress> addresses;
+  std::string error;
+};
+
 // One lookup. Make a new object for each. Used from the loop's thread only.
 class NameLookup {
  public:
+  // For callers without a loop: blocks until the lookup has ended, or until SIGTERM or another signal that ends a
+  // process is pending, which the caller has blocked; `error` then says so. Calls on_slow once if there is no answer
+  // after 3 s.
+  static HostAddresses wait_for(const std::string& host, const std::function<void()>& on_slow);
+
   // Starts the lookup. Names that cannot be resolved are an outcome, see error(); throws Error{System} only if there is
   // no file descriptor left.
   NameLookup(asio::io_context& io, const std::vector<std::string>& hosts, const std::vector<std::uint16_t>& ports);
@@ -52,6 +64,8 @@ class NameLookup {
 
  private:
   struct Shared;
+  static std::shared_ptr<Shared> start(const std::vector<std::string>& hosts, const std::vector<std::uint16_t>& ports);
+
   std::shared_ptr<Shared> shared_;
   asio::posix::stream_descriptor finished_;  // an eventfd that shared_ owns
 };

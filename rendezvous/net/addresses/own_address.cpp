@@ -3,7 +3,6 @@
 
 #include <ifaddrs.h>
 #include <net/if.h>
-#include <netdb.h>
 #include <netinet/in.h>
 #include <strings.h>
 #include <sys/socket.h>
@@ -14,6 +13,7 @@
 #include "rendezvous/base/descriptor.hpp"
 #include "rendezvous/base/text.hpp"
 #include "rendezvous/base/text_stream.hpp"
+#include "rendezvous/net/addresses/name_lookup.hpp"
 #include "rendezvous/net/addresses/numeric_address.hpp"
 
 namespace ddp::rendezvous {
@@ -40,37 +40,17 @@ bool is_any_address_bindable(int family) {
   return file.get() == '1';
 }
 
-bool can_be_bound(const addrinfo& address) {
-  const Descriptor socket(::socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  return socket &&
-         ::bind(socket.get(), address.ai_addr, address.ai_addrlen) == 0;  // port 0: only the address can be wrong
+bool can_be_bound(const FoundAddress& address) {
+  const Descriptor socket(::socket(address.raw()->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  return socket && ::bind(socket.get(), address.raw(), address.size) == 0;  // port 0: only the address can be wrong
 }
 
-bool is_own(const addrinfo& address) {
+bool is_own(const FoundAddress& address) {
   if (!can_be_bound(address)) return false;
-  if (!is_any_address_bindable(address.ai_family)) return true;
-  const std::string text = numeric_address(address.ai_addr);
+  if (!is_any_address_bindable(address.raw()->sa_family)) return true;
+  const std::string text = numeric_address(address.raw());
   const std::vector<std::string> own = own_addresses();
   return is_loopback(text) || std::find(own.begin(), own.end(), text) != own.end();
-}
-
-using Addresses = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
-
-// Returns the addresses of a name or a number; nothing if there are none.
-Addresses resolve(const std::string& host) {
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  if (::getaddrinfo(host.c_str(), nullptr, &hints, &found) != 0) found = nullptr;
-  return {found, &::freeaddrinfo};
-}
-
-// Returns the first of these addresses that can be bound here; empty if none can.
-std::string own_among(const Addresses& found) {
-  for (const addrinfo* entry = found.get(); entry != nullptr; entry = entry->ai_next) {
-    if (is_own(*entry)) return numeric_address(entry->ai_addr);
-  }
-  return "";
 }
 
 }  // namespace
@@ -113,32 +93,54 @@ std::string address_towards(const std::string& numeric) {
   return local_address(socket.get());
 }
 
-std::string own_address_of(const std::string& host) { return own_among(resolve(host)); }
+const HostAddresses& NamedHost::found() const {
+  if (!found_) {
+    found_ = std::make_shared<HostAddresses>(NameLookup::wait_for(name_, [this] {
+      if (log_) log_("looking up the name " + name_ + " takes long: no name server has answered yet");
+    }));
+  }
+  return *found_;
+}
 
-std::vector<std::string> addresses_for(const std::string& host, const std::string& local_address) {
+const std::string& NamedHost::why_none() const { return found().error; }
+
+std::vector<std::string> own_addresses_of(const NamedHost& host) {
+  std::vector<std::string> own;
+  for (const FoundAddress& address : host.found().addresses) {
+    if (is_own(address)) own.push_back(numeric_address(address.raw()));
+  }
+  return own;
+}
+
+std::string own_address_of(const NamedHost& host) {
+  const std::vector<std::string> own = own_addresses_of(host);
+  return own.empty() ? "" : own.front();
+}
+
+std::vector<std::string> addresses_for(const NamedHost& host, const std::string& local_address) {
   const std::vector<std::string> all = {"0.0.0.0", "::"};
   std::vector<std::string> meant;
   const auto add = [&meant](const std::string& address) {
     if (std::find(meant.begin(), meant.end(), address) == meant.end()) meant.push_back(address);
   };
   // Collect the addresses of both; each must be this machine's.
-  for (const std::string& each : {host, local_address}) {
-    if (each.empty()) continue;
-    const Addresses found = resolve(each);
-    if (!found) return all;
-    for (const addrinfo* entry = found.get(); entry != nullptr; entry = entry->ai_next) {
-      if (!is_own(*entry)) return all;
-      add(numeric_address(entry->ai_addr));
+  const NamedHost local(local_address);
+  for (const NamedHost* each : {&host, &local}) {
+    if (each->name().empty()) continue;
+    if (each->found().addresses.empty()) return all;
+    for (const FoundAddress& address : each->found().addresses) {
+      if (!is_own(address)) return all;
+      add(numeric_address(address.raw()));
     }
   }
   // Loopback is meant only by its number: "localhost" is what this machine calls itself, while others have an address.
-  if (is_loopback(host)) {
+  if (is_loopback(host.name())) {
     add("127.0.0.1");
     add("::1");
   } else if (std::any_of(meant.begin(), meant.end(), is_loopback)) {
     return all;
   }
-  if (!may_be_own_name(host)) return meant;
+  if (!may_be_own_name(host.name())) return meant;
   const std::vector<std::string> own = own_addresses();
   const bool is_complete = std::all_of(own.begin(), own.end(), [&meant](const std::string& address) {
     return std::find(meant.begin(), meant.end(), address) != meant.end();
@@ -146,15 +148,15 @@ std::vector<std::string> addresses_for(const std::string& host, const std::strin
   return is_complete ? meant : all;
 }
 
-HostIs whose_host(const std::string& host, const std::string& local_address) {
-  if (host.empty()) return HostIs::Unresolved;
-  if (host == local_address || is_own_name(host)) return HostIs::Own;
-  const Addresses found = resolve(host);
-  if (!found) return HostIs::Unresolved;
-  return own_among(found).empty() ? HostIs::Other : HostIs::Own;
+HostIs whose_host(const NamedHost& host, const std::string& local_address) {
+  const std::string& name = host.name();
+  if (name.empty()) return HostIs::Unresolved;
+  if (name == local_address || is_own_name(name)) return HostIs::Own;
+  if (host.found().addresses.empty()) return HostIs::Unresolved;
+  return own_address_of(host).empty() ? HostIs::Other : HostIs::Own;
 }
 
-bool is_own_host(const std::string& host, const std::string& local_address) {
+bool is_own_host(const NamedHost& host, const std::string& local_address) {
   return whose_host(host, local_address) == HostIs::Own;
 }
 

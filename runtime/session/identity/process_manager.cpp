@@ -14,6 +14,7 @@
 
 #include "rendezvous/base/error.hpp"
 #include "rendezvous/base/text_stream.hpp"
+#include "rendezvous/machine/process_folder.hpp"
 #include "rendezvous/process_manager/meeting_point.hpp"
 #include "rendezvous/slurm_step.hpp"
 #include "rendezvous/worker_contract.hpp"
@@ -131,7 +132,7 @@ std::string maker_of_socket(int socket) {
   ucred maker = {};
   socklen_t size = sizeof maker;
   if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &maker, &size) != 0 || maker.pid <= 0) return "";
-  rendezvous::FileStream file("/proc/" + std::to_string(maker.pid) + "/stat");
+  rendezvous::FileStream file(rendezvous::process_folder(maker.pid) + "/stat");
   std::string stat;
   if (!std::getline(file, stat)) return "";
   rendezvous::TextStream fields(stat.substr(stat.rfind(')') + 1));

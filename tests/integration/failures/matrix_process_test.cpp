@@ -397,6 +397,23 @@ TEST_CASE("failure: where pids are reused at every moment, only the job's proces
   CHECK(count(result.out, "stranger") == 0);
 }
 
+TEST_CASE("failure: in a container with pids of its own and another /proc, no process of the others is ended",
+          "[launcher][integration]") {
+  // Outside of the container each small pid is a shell's that has a child. Inside, the agent has one of these pids.
+  const TemporaryFolder folder;
+  write_file(folder / "world",
+             "for i in $(seq 30); do sh -c 'sleep 1000; echo a child was killed' & shells=\"$shells $!\"; done\n"
+             "until [ $(pgrep -c -x sleep) = 30 ]; do :; done\n"
+             "unshare -pf \"$@\"; code=$?\n"
+             "echo \"$(pgrep -c -x sleep) are left\"; exit $code\n");
+  const Result result = run(Words{"unshare", "-rpf", "--kill-child", "--mount-proc", "sh", folder / "world"} +
+                            ddprun({workers(2), "--max-restarts=2"}, {"0:child", "1:escape", "0:exit=3", "wait"}));
+  if (count(result.err, "unshare:") > 0) skip("no pid namespaces here: " + result.err);
+  CAPTURE(result.err, result.out);
+  CHECK(result.code == 3);
+  CHECK(count(result.out, "30 are left") == 1);
+}
+
 TEST_CASE("failure: a worker that dies before the agent has its pid is an ordinary failure",
           "[launcher][integration][P19]") {
   for (const char* which : {"3:die", "4:die", "5:die"}) {  // the first two forks are the keeper and the agent

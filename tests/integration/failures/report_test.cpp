@@ -221,6 +221,15 @@ TEST_CASE("report: a worker that the kernel killed for lack of memory is reporte
   CHECK(count(result.err, "or more memory for the job") == 1);
   CHECK(job.left_over().empty());
 
+  // A shell script is the worker, and its program is what the kernel kills.
+  Words script = ddprun({"--nproc_per_node=1"}, {"eat=200"});
+  script.insert(std::find(script.begin(), script.end(), std::string(FAKE_WORKER_BINARY)),
+                {"sh", "-c", "\"$0\" \"$@\"; exit $?"});
+  const Result below = run(cgroup.inside(script));
+  CAPTURE(below.err);
+  CHECK(below.code == 128 + SIGKILL);
+  CHECK(count(below.err, "that is: out of memory: the kernel") == 1);
+
   // In a container the kernel's log is useless because its pids are those outside; the cgroup's
   // counter still works.
   Process container(cgroup.inside(std::vector<std::string>{"unshare", "--pid", "--fork", "--mount-proc"} +

@@ -112,6 +112,24 @@ TEST_CASE("nodes: when the join deadline passes, each host says what it missed",
   CHECK(hosts.all_gone());
 }
 
+TEST_CASE("nodes: an endpoint that is each machine itself is named, with what said so, by every node",
+          "[launcher][integration]") {
+  const Hosts hosts(2);
+  NodesJob job(hosts, {"--nnodes=1:2", "--rdzv-backend=c10d", "--rdzv-conf=last_call_timeout=0"}, {"say=alone"});
+  for (const auto& [options, said] :
+       {std::pair{Words{"--rdzv-endpoint=localhost:29471"}, "localhost:29471 (--rdzv-endpoint)"},
+        std::pair{Words{}, "localhost:29400 (the default without --rdzv-endpoint)"}}) {
+    for (const int host : {0, 1}) {
+      const Result result = job.start(host, options).wait();
+      CAPTURE(host, result.err);
+      CHECK(result.code == 0);
+      CHECK(count(result.err,
+                  "meet at " + std::string(said) + ", which is each machine itself: nodes on two machines") == 1);
+    }
+  }
+  CHECK(hosts.all_gone());
+}
+
 TEST_CASE("nodes: if two hosts have the same --node-rank, the second gets an error with both names, and the job waits",
           "[launcher][integration][A8]") {
   const Hosts hosts(4);

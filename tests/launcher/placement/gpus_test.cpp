@@ -108,6 +108,12 @@ TEST_CASE("gpus: --gpus chooses, else the kind's variable, else all that are the
   CHECK(choose({}, nvidia, {{"HIP_VISIBLE_DEVICES", "7"}}).list == "0,1");
   CHECK(choose({}, nvidia, {{"CUDA_VISIBLE_DEVICES", ""}}).list == "");
   CHECK(choose({}, nvidia, {{"CUDA_VISIBLE_DEVICES", ""}}).count() == 0);
+  // CUDA and HIP ignore what follows an entry that is no GPU.
+  for (const char* none : {"-1", "-1,0", "NoDevFiles", ",0"}) {
+    CAPTURE(none);
+    CHECK(choose({}, nvidia, {{"CUDA_VISIBLE_DEVICES", none}}).count() == 0);
+  }
+  CHECK(choose({}, nvidia, {{"CUDA_VISIBLE_DEVICES", "1, 0,-1,2"}}).count() == 2);
 }
 
 TEST_CASE("gpus: if none is found, a variable that is set tells the kind", "[launcher][unit]") {

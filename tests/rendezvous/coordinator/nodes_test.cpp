@@ -111,13 +111,15 @@ TEST_CASE("coordinator: a node of another job is refused with a message that quo
         "--rdzv-backend is c10d on this host and static at the coordinator: give all hosts the same");
 }
 
-TEST_CASE("coordinator: a claim to a held node rank is refused as soon as the holder is heard", "[rendezvous][unit]") {
+TEST_CASE("coordinator: a claim to a held node rank is refused once the holder is heard again", "[rendezvous][unit]") {
   Job job(with_ranks(3));
   job.join("a", 0);
   job.join("b", 1);
   job.join("c", 1);
   CHECK(job.told("c").kind == Directive::Kind::Wait);
   job.step(AgentBeat{job.nodes["b"].link});
+  CHECK(job.told("c").kind == Directive::Kind::Wait);
+  job.pass(seconds(2));
   CHECK(job.leaves("c", 1));
   CHECK(job.told("c").reason ==
         "node rank 1 is held by node b (10.0.0.b) and claimed by node c (10.0.0.c): give each host a --node-rank of "
@@ -126,6 +128,20 @@ TEST_CASE("coordinator: a claim to a held node rank is refused as soon as the ho
   CHECK(job.leaves("d", 1));  // the coordinator's own node is always there
   job.join("e", 2);
   CHECK(job.core.round() == 1);
+}
+
+TEST_CASE("coordinator: heartbeats that a dead holder had sent refuse no claim", "[rendezvous][unit]") {
+  Job job(with_ranks(3));
+  job.join("a", 0);
+  job.join("b", 1);
+  job.join("c", 1);
+  for (int late = 0; late < 5; ++late) job.step(AgentBeat{job.nodes["b"].link});  // its network is back
+  job.step(AgentGone{job.nodes["b"].link, "connection closed"});
+  CHECK(job.told("c").kind == Directive::Kind::Wait);
+  job.pass(seconds(20), "b");
+  job.join("d", 2);
+  CHECK(job.core.round() == 1);
+  CHECK_FALSE(job.leaves("c", 1));
 }
 
 TEST_CASE("coordinator: a node that claims a held node rank hears how the job ended, and no refusal after it",

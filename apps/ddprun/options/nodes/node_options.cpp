@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "apps/ddprun/options/nodes/node_options.hpp"
 
-#include <netdb.h>
-#include <sys/socket.h>
-
 #include <algorithm>
 #include <cctype>
 #include <cstring>
@@ -16,6 +13,7 @@
 #include "launcher/text/lower_case.hpp"
 #include "rendezvous/base/random_id.hpp"
 #include "rendezvous/base/text.hpp"
+#include "rendezvous/link/printable.hpp"
 #include "rendezvous/net/addresses/own_address.hpp"
 
 namespace ddp::apps {
@@ -43,7 +41,8 @@ std::string without_brackets(const std::string& host) {
 }
 
 // Parses "host", "host:port", "[v6]" or "[v6]:port".
-Endpoint parse_endpoint(const std::string& text) {
+Endpoint parse_endpoint(const std::string& given) {
+  const std::string text(rendezvous::trimmed(given));
   const std::string wrong =
       "--rdzv-endpoint " + text + ": give HOST or HOST:PORT, with brackets around an IPv6 address";
   std::string host = text, port;
@@ -72,30 +71,6 @@ Endpoint parse_endpoint(const std::string& text) {
 }
 
 constexpr char kLoopback[] = "127.0.0.1";
-
-struct OwnAddresses {
-  std::vector<std::string> addresses = {};
-  std::string why_none = {};
-};
-
-// Returns each address of this machine that the name resolves to.
-OwnAddresses own_addresses_of(const std::string& name) {
-  addrinfo hints = {};
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  if (const int error = getaddrinfo(name.c_str(), nullptr, &hints, &found); error != 0) {
-    return {.why_none = gai_strerror(error)};
-  }
-  OwnAddresses own;
-  for (const addrinfo* entry = found; entry; entry = entry->ai_next) {
-    char text[NI_MAXHOST];
-    getnameinfo(entry->ai_addr, entry->ai_addrlen, text, sizeof text, nullptr, 0, NI_NUMERICHOST);
-    if (rendezvous::is_own_host(text, "")) own.addresses.emplace_back(text);
-  }
-  freeaddrinfo(found);
-  if (own.addresses.empty()) own.why_none = "not an address of this machine";
-  return own;
-}
 
 // ---- --rdzv-conf ----
 
@@ -134,7 +109,8 @@ void check_without_effect(const std::string& key, const std::string& value,
   }
 }
 
-KeyValues parse_conf(std::string text) {
+KeyValues parse_conf(const std::string& given) {
+  std::string text(rendezvous::trimmed(given));
   // Strip quotes that a shell script has passed on.
   if (text.size() > 1 && (text[0] == '\'' || text[0] == '"') && text.back() == text[0]) {
     text = text.substr(1, text.size() - 2);
@@ -143,10 +119,12 @@ KeyValues parse_conf(std::string text) {
   std::istringstream list(text);
   for (std::string entry; std::getline(list, entry, ',');) {
     const auto equals = entry.find('=');
-    if (equals == std::string::npos || equals == 0 || equals + 1 == entry.size()) {
+    const std::string key(rendezvous::trimmed(entry.substr(0, equals)));
+    const std::string value(equals == std::string::npos ? "" : rendezvous::trimmed(entry.substr(equals + 1)));
+    if (key.empty() || value.empty()) {
       throw UsageError("--rdzv-conf " + text + ": '" + entry + "' is not KEY=VALUE");
     }
-    conf[entry.substr(0, equals)] = entry.substr(equals + 1);
+    conf[key] = value;
   }
   return conf;
 }
@@ -196,7 +174,8 @@ void resolve_conf(const KeyValues& conf, const std::function<void(const std::str
 
 // ---- How many nodes ----
 
-void resolve_count(const std::string& nnodes, rendezvous::JobShape& job) {
+void resolve_count(const std::string& given, rendezvous::JobShape& job) {
+  const std::string nnodes(rendezvous::trimmed(given));
   const auto colon = nnodes.find(':');
   const int min = parse_number<int>(nnodes.substr(0, colon)).value_or(0);
   const int max = colon == std::string::npos ? min : parse_number<int>(nnodes.substr(colon + 1)).value_or(0);
@@ -236,13 +215,15 @@ void resolve_one_node(const NodeOptions& options, const KeyValues& conf,
   config.master_addr = without_brackets(master.host);
   config.master_port = master.port.value_or(0);
   // Operators of clusters set an address for one node too, whose name may not be known yet.
-  const OwnAddresses own = own_addresses_of(config.master_addr);
-  if (!own.why_none.empty()) {
-    log(from + config.master_addr + ": " + own.why_none + "; workers get MASTER_ADDR=" + kLoopback +
-        ", since with one node they need no other");
+  const rendezvous::NamedHost host(config.master_addr, log);
+  const std::vector<std::string> own = rendezvous::own_addresses_of(host);
+  if (own.empty()) {
+    const std::string& why = host.why_none();
+    log(from + config.master_addr + ": " + (why.empty() ? "not an address of this machine" : why) +
+        "; workers get MASTER_ADDR=" + kLoopback + ", since with one node they need no other");
     config.master_addr = kLoopback;
   }
-  for (const std::string& address : own.addresses) {
+  for (const std::string& address : own) {
     auto& all = config.store_addresses;
     if (std::find(all.begin(), all.end(), address) == all.end()) all.push_back(address);
   }
@@ -253,8 +234,12 @@ void resolve_static(const NodeOptions& options, launcher::LaunchConfig& config) 
   config.job.node_ranks_given = true;
   config.node_rank = options.node_rank.value_or(0);
   Endpoint master{options.master_addr.value_or(kLoopback), std::nullopt};
+  config.endpoint_from = options.master_addr ? "--master-addr" : "the default without --master-addr";
   if (options.master_port) master.port = static_cast<std::uint16_t>(*options.master_port);
-  if (!options.rdzv_endpoint.empty()) master = parse_endpoint(options.rdzv_endpoint);
+  if (!options.rdzv_endpoint.empty()) {
+    master = parse_endpoint(options.rdzv_endpoint);
+    config.endpoint_from = "--rdzv-endpoint";
+  }
   config.master_addr = without_brackets(master.host);
   config.master_port = master.port.value_or(kStaticPort);
   config.next_ports = options.next_ports;
@@ -285,6 +270,7 @@ void resolve_c10d(const NodeOptions& options, launcher::LaunchConfig& config) {
     return;
   }
   const Endpoint endpoint = parse_endpoint(options.rdzv_endpoint.empty() ? "localhost" : options.rdzv_endpoint);
+  config.endpoint_from = options.rdzv_endpoint.empty() ? "the default without --rdzv-endpoint" : "--rdzv-endpoint";
   config.master_addr = endpoint.host;
   config.master_port = endpoint.port.value_or(kC10dPort);
   config.next_ports = options.next_ports;
@@ -329,6 +315,10 @@ void resolve_nodes(const NodeOptions& options, const std::function<void(const st
   resolve_conf(conf, log, config);
   config.local_addr = without_brackets(options.local_addr);
   // As with torchrun, except that it drops an id that is given to a job without an endpoint.
+  if (rendezvous::printable_line(options.rdzv_id) != options.rdzv_id) {
+    throw UsageError("--rdzv-id " + options.rdzv_id +
+                     ": some bytes of this id are no printable UTF-8 text; leave them out");
+  }
   const bool is_alone = one && is_standalone(options);
   config.job.id = !options.rdzv_id.empty() ? options.rdzv_id : is_alone ? rendezvous::random_id() : "none";
   // A static job's store is at the port that was given, so torchrun never has another one for workers.

@@ -70,6 +70,9 @@ TEST_CASE("given options: a variable sets the default, unless it is empty", "[ap
   CHECK(parse({}).role == "trainer");
   CHECK(parse({"--role=ps"}).role == "ps");
   CHECK(parse({}).max_restarts == 0);
+  const Variable from_file("PET_MAX_RESTARTS", " 2\n");
+  CHECK(parse({}).max_restarts == 2);
+  CHECK(parse({"--max-restarts= 3 "}).max_restarts == 3);
 }
 
 TEST_CASE("given options: DDPRUN_KEEP_MEMORY holds the default of --keep-memory", "[apps][unit]") {
@@ -102,9 +105,9 @@ TEST_CASE("given options: a time is a number of seconds, or has a unit", "[apps]
   }
 }
 
-TEST_CASE("given options: the error about a wrong variable names its option", "[apps][unit]") {
+TEST_CASE("given options: the error about a wrong variable names the variable and its option", "[apps][unit]") {
   const Variable interval("PET_MONITOR_INTERVAL", "often");
-  CHECK_THROWS_WITH(parse({}), Contains("--monitor-interval: 'often'"));
+  CHECK_THROWS_WITH(parse({}), Contains("PET_MONITOR_INTERVAL (--monitor-interval): 'often'"));
 }
 
 TEST_CASE("given options: a flag's variable is a number, or a word for yes or no", "[apps][unit]") {
@@ -120,7 +123,7 @@ TEST_CASE("given options: a flag's variable is a number, or a word for yes or no
     CHECK(parse({"--module"}).module);
   }
   const Variable module("PET_MODULE", "perhaps");
-  CHECK_THROWS_WITH(parse({}), Contains("'perhaps' in PET_MODULE is neither 0 nor 1"));
+  CHECK_THROWS_WITH(parse({}), Contains("PET_MODULE (--module): 'perhaps' is neither 0 nor 1"));
 }
 
 TEST_CASE("help: has each option with its default and its variable, in 80 columns", "[apps][unit]") {

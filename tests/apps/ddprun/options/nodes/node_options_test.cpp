@@ -147,6 +147,26 @@ TEST_CASE("nodes: torchrun's keys of --rdzv-conf have their meaning, and unknown
   }
 }
 
+TEST_CASE("nodes: white space around numbers, endpoints and the entries of a list does not count", "[ddprun][unit]") {
+  NodeOptions options{.nnodes = "1:2\n", .rdzv_backend = "c10d", .rdzv_endpoint = " h:29471 "};
+  options.rdzv_conf = " join_timeout = 5, last_call_timeout=1\n";
+  const Resolved resolved = resolve(options);
+  CHECK(resolved.config.job.max_nodes == 2);
+  CHECK(resolved.config.master_addr == "h");
+  CHECK(resolved.config.master_port == 29471);
+  CHECK(resolved.config.timeouts.join == seconds(5));
+  CHECK(resolved.config.timeouts.last_call == seconds(1));
+  CHECK(resolved.warnings.empty());
+}
+
+TEST_CASE("nodes: an id of bytes that are no text is refused, since messages could not hold it", "[ddprun][unit]") {
+  CHECK(resolve({.nnodes = "2", .rdzv_backend = "c10d", .rdzv_id = "\u00e9"}).config.job.id == "\u00e9");
+  for (const char* id : {"x\xe9", "a\nb"}) {
+    CHECK_THROWS_WITH(resolve({.nnodes = "2", .rdzv_backend = "c10d", .rdzv_id = id}),
+                      Catch::Contains("some bytes of this id are no printable UTF-8 text"));
+  }
+}
+
 TEST_CASE("nodes: with store_type=file the endpoint is the path of a file, and no port is needed", "[ddprun][unit]") {
   NodeOptions options{.nnodes = "2", .rdzv_backend = "c10d", .rdzv_endpoint = "/shared/folder: of mine/store"};
   options.rdzv_conf = "store_type=file";
