@@ -96,7 +96,7 @@ class Declaration {
   template <typename T>
   static bool assign(const std::string& text, T& target) {
     if constexpr (std::is_arithmetic_v<T>) {
-      const auto number = rendezvous::parse_number<T>(rendezvous::trimmed(text));
+      const auto number = rendezvous::parse_number<T>(text);
       if (number) target = *number;
       return number.has_value();
     } else {

@@ -72,7 +72,6 @@ TEST_CASE("given options: a variable sets the default, unless it is empty", "[ap
   CHECK(parse({}).max_restarts == 0);
   const Variable from_file("PET_MAX_RESTARTS", " 2\n");
   CHECK(parse({}).max_restarts == 2);
-  CHECK(parse({"--max-restarts= 3 "}).max_restarts == 3);
 }
 
 TEST_CASE("given options: DDPRUN_KEEP_MEMORY holds the default of --keep-memory", "[apps][unit]") {
