@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "launcher/coordination/coordination.hpp"
 
+#include <strings.h>
+
 #include <algorithm>
 #include <utility>
 
 #include "launcher/coordination/membership.hpp"
-#include "launcher/text/lower_case.hpp"
 #include "rendezvous/base/random_id.hpp"
 #include "rendezvous/net/addresses/numeric_address.hpp"
 #include "rendezvous/net/addresses/own_address.hpp"
@@ -43,7 +44,7 @@ void warn_if_elsewhere(const LaunchConfig& config, const rendezvous::NamedHost& 
 void warn_if_everywhere(const LaunchConfig& config, const std::function<void(const std::string&)>& log) {
   const std::string& host = config.master_addr;
   const bool is_everywhere =
-      rendezvous::is_loopback(host) || lower_case(host) == "localhost" || host == "0.0.0.0" || host == "::";
+      rendezvous::is_loopback(host) || strcasecmp(host.c_str(), "localhost") == 0 || host == "0.0.0.0" || host == "::";
   if (!is_everywhere) return;
   log("the nodes of this job meet at " + rendezvous::endpoint(host, config.master_port) + " (" + config.endpoint_from +
       "), which is each machine itself: nodes on two machines do not find each other there; give all nodes the name or "

@@ -106,7 +106,7 @@ const std::vector<Case> kCases = {
     {"pals", "PALS and MASTER_ADDR: --nnodes 2 --node-rank 1 --master-addr x1000c0s0b0n0 --master-port 29400"},
     {"jsrun", "Open MPI and MASTER_ADDR: --nnodes 2 --node-rank 1 --master-addr gpu01 --master-port 29400"},
     {"kubernetes_indexed_job", ""},  // --nnodes is the manifest's to give, see below
-    {"jobset", ""},
+    {"jobset", "refused"},
     {"pytorchjob_early",
      "the pod's variables: --nnodes 3 --node-rank 2 --master-addr job-master-0 --master-port 23456"},
     {"pytorchjob_early_master", "the pod's variables: --nnodes 3 --node-rank 0 --master-addr here --master-port 23456"},
