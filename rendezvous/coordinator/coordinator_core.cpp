@@ -387,7 +387,7 @@ void CoordinatorCore::mark_heard(const Node& node) {
   const std::vector<Incarnation> challengers = roster_.challengers_of(node.state.incarnation);
   if (challengers.empty()) return;
   const bool is_here = config_.own_is_here && roster_.is_own(node);
-  if (!is_here && !roster_.is_heard_again(node.state.incarnation, now_)) return;  // mutant: heard_again
+  if (!is_here && !roster_.is_heard_again(node.state.incarnation, now_)) return;
   for (const Incarnation& challenger : challengers) {
     const Node& other = roster_.at(challenger);
     refuse(other.link, other.state, other.address,
