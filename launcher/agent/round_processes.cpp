@@ -210,14 +210,15 @@ WorkerCommand RoundProcesses::prepare_process(int local_rank, bool stdin_is_term
   // Streams.
   const std::string folder = out_.attempts.of_worker(start.round - 1, local_rank);
   const StreamOwner owner = {config_.role, host_, local_rank, worker.rank, config_.workers, folder};
-  const auto open_stream = [&](Console console) {
-    StreamRoute route = route_stream(config_.logs, owner, console);
+  WorkerRoutes routes = route_streams(config_.logs, owner, out_.output.consoles());
+  const auto open_stream = [&](StreamRoute& route) {
     route.goes_on = worker.pid_before != 0;
     return start.files->emplace_back(out_.output.open_stream(route)).get();
   };
   command.stdin_fd = config_.stdin_reader.reads(worker.rank, stdin_is_terminal) ? STDIN_FILENO : -1;
-  command.stdout_fd = open_stream(Console::Stdout);
-  command.stderr_fd = open_stream(Console::Stderr);
+  if (!routes.are_one) command.stdout_fd = open_stream(routes.out);
+  command.stderr_fd = open_stream(routes.err);
+  if (routes.are_one) command.stdout_fd = command.stderr_fd;
 
   // Limits, CPUs and control group.
   command.limits = limits_;

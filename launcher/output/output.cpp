@@ -171,6 +171,8 @@ class Output::Thread {
 
   void begin_round() { notify(wake_); }
 
+  Consoles consoles() const { return has_one_console_ ? Consoles::One : Consoles::Two; }
+
   void filter(Console console, const std::string& path, const std::vector<std::string>& words) {
     auto file = open_sink(path);
     if (!file) return;
@@ -296,7 +298,14 @@ class Output::Thread {
 
   Pipe open_pipe(const StreamRoute& route) {
     if (route.shown && route.lines != StreamRoute::Lines::Teed && feed(route.console).sink().is_terminal()) {
-      return open_pty(feed(route.console).sink().fd());
+      Pipe pty = open_pty(feed(route.console).sink().fd());
+      if (pty.write_end) return pty;
+      if (!std::exchange(lacks_ptys_, true)) {
+        log_(
+            std::string("cannot open a pseudo-terminal for the workers: ") + strerror(errno) +
+            "; they write to pipes, so programs may leave out colours and progress bars (/dev/pts must be mounted, and "
+            "/proc/sys/kernel/pty/max not reached)");
+      }
     }
     if (route.shown || route.console == Console::Stderr) return rendezvous::try_pipe().value_or(Pipe());
     return {.read_end = {}, .write_end = Descriptor(open("/dev/null", O_WRONLY | O_CLOEXEC))};
@@ -573,6 +582,7 @@ class Output::Thread {
 
   const Sink::Logger log_;
   std::atomic<bool> has_logged_ = false;
+  bool lacks_ptys_ = false;  // used by the thread that opens streams
   const Descriptor epoll_;
   const Descriptor wake_;
   const Descriptor finished_;
@@ -622,6 +632,8 @@ Descriptor Output::open_stream(const StreamRoute& route) { return thread_->open_
 void Output::begin_round() { thread_->begin_round(); }
 
 void Output::write_line(Console console, std::string text) { thread_->write_line(console, std::move(text)); }
+
+Consoles Output::consoles() const { return thread_->consoles(); }
 
 std::vector<Output::LastWords> Output::end_round(std::chrono::milliseconds deadline) {
   return thread_->end_round(deadline);

@@ -46,7 +46,10 @@ class Output {
   // round. To be called before the round's streams are opened.
   void filter_lines(Console console, const std::string& path, const std::vector<std::string>& words);
 
-  // Returns the descriptor that becomes a worker's stdout or stderr; it is close-on-exec, and the
+  // Returns where this process's stdout and stderr lead.
+  Consoles consoles() const;
+
+  // Returns the descriptor that becomes a worker's stdout, its stderr, or both; it is close-on-exec, and the
   // caller closes it after the fork. If the route's file cannot be opened, the stream goes to the
   // console. Throws rendezvous::Error if no descriptor is left.
   rendezvous::Descriptor open_stream(const StreamRoute& route);

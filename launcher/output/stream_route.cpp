@@ -26,6 +26,22 @@ StreamRoute route_stream(const LogConfig& config, const StreamOwner& owner, Cons
   return route;
 }
 
+WorkerRoutes route_streams(const LogConfig& config, const StreamOwner& owner, Consoles consoles) {
+  WorkerRoutes routes = {.out = route_stream(config, owner, Console::Stdout),
+                         .err = route_stream(config, owner, Console::Stderr)};
+  if (consoles == Consoles::Two || !routes.out.shown || !routes.err.shown) return routes;
+  const auto is_plain = [](const StreamRoute& route) {
+    return route.file.empty() && route.lines != StreamRoute::Lines::Teed;
+  };
+  routes.are_one = is_plain(routes.out) && is_plain(routes.err);
+  if (routes.are_one) return routes;
+  // Each of two streams ends an unfinished line of the other, so neither is shown in pieces.
+  for (StreamRoute* const route : {&routes.out, &routes.err}) {
+    if (route->lines == StreamRoute::Lines::AsWritten) route->lines = StreamRoute::Lines::Whole;
+  }
+  return routes;
+}
+
 int descriptors_of_streams(const LogConfig& config, int workers) {
   constexpr int kPipe = 2, kFile = 1;
   const bool has_files = config.folder != kNoFolder;

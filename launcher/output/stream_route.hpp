@@ -41,6 +41,18 @@ struct StreamRoute {
 
 StreamRoute route_stream(const LogConfig& config, const StreamOwner& owner, Console console);
 
+// Whether ddprun's stdout and stderr lead to one file, pipe or terminal.
+enum class Consoles { One, Two };
+
+// The routes of a worker's two streams.
+struct WorkerRoutes {
+  StreamRoute out, err;
+  // One stream, which is opened for `err`, is the worker's stdout and its stderr. Two pipes to one console would lose
+  // the order of what the worker writes, and pieces of a line on one would end a line on the other.
+  bool are_one = false;
+};
+WorkerRoutes route_streams(const LogConfig& config, const StreamOwner& owner, Consoles consoles);
+
 // Returns how many descriptors the streams of these workers take in ddprun while it starts them: both
 // ends of a pipe and a log file for a teed stream, the log file alone for one that is redirected.
 int descriptors_of_streams(const LogConfig& config, int workers);

@@ -160,7 +160,7 @@ std::vector<std::string> failure_report(const std::string& program, const Worker
     add_quoted(lines, cause.message);
   }
   if (!cause.stderr_tail.empty()) {
-    lines.push_back("  the last lines of its stderr:");
+    lines.push_back("  the last lines of its output:");
     for (const std::string& line : cause.stderr_tail) lines.push_back(kQuote + line);
   }
   if (!cause.stderr_log.empty()) lines.push_back("  all of its stderr: " + cause.stderr_log);

@@ -280,3 +280,32 @@ TEST_CASE("output: a part of a line on stdout is ended before a line on stderr, 
   job.signal(SIGUSR1);
   CHECK(job.wait().out == "[default0]:Name? Sir? rank 0 got SIGUSR1\n[default0]:err\n");
 }
+
+TEST_CASE("output: what a worker writes to stdout and stderr keeps its order and its lines where both are one console",
+          "[launcher][integration]") {
+  constexpr int kPairs = 300;
+  const Words worker = {
+      "--no-python", "sh", "-c",
+      "for i in $(seq " + std::to_string(kPairs) + "); do printf 'o %d' $i; echo \" e $i\" >&2; echo \"o $i\"; done"};
+  std::string expected;
+  for (int i = 1; i <= kPairs; ++i) {
+    const std::string number = std::to_string(i);
+    expected += "o " + number + " e " + number + "\no " + number + "\n";
+  }
+  for (const std::string workers : {"1", "2"}) {
+    const Words command = ddprun_raw(Words{"--nproc-per-node", workers, "--local-ranks-filter", "0"} + worker);
+    CHECK((run(Words{"sh", "-c", "exec \"$0\" \"$@\" 2>&1"} + command).out == expected));
+  }
+}
+
+TEST_CASE("output: where no pseudo-terminal can be made, the workers of a job on a terminal write to pipes",
+          "[launcher][integration]") {
+  const Words without_ptys = {"unshare", "-rm", "sh", "-c", "mount --bind /dev/null /dev/ptmx && exec \"$@\"", "sh"};
+  if (run(without_ptys + Words{"true"}).code != 0) skip("no mount namespaces here");
+  Process::Options terminal;
+  terminal.on_terminal = true;
+  const Result result = run(without_ptys + ddprun({"--nproc_per_node=2"}, {"tty"}), terminal);
+  CHECK(result.code == 0);
+  CHECK(count(result.out, "stdout other") == 2);
+  CHECK(count(result.out, "cannot open a pseudo-terminal for the workers: ") == 1);
+}

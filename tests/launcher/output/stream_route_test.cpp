@@ -76,3 +76,28 @@ TEST_CASE("stream route: a prefix may have the role, both ranks and the host", "
   config.line_prefix = "${hostname}:${rank} $role_name/${local_rank}/${pid}: ";
   CHECK(route_stream(config, worker(1), Console::Stdout).prefix == "n1:9 trainer/1/${pid}: ");
 }
+
+TEST_CASE("stream route: where both streams lead to one console, one pipe serves both unless they are told apart",
+          "[launcher][unit]") {
+  StreamOwner alone = worker(0);
+  alone.workers = 1;
+  CHECK(route_streams({}, worker(0), Consoles::One).are_one);
+  CHECK_FALSE(route_streams({}, worker(0), Consoles::Two).are_one);
+  CHECK(route_streams({}, alone, Consoles::One).err.lines == Lines::AsWritten);
+  LogConfig config;
+  SECTION("by a redirect") {
+    config.redirects.of_all = 1;
+    const WorkerRoutes routes = route_streams(config, alone, Consoles::One);
+    CHECK((!routes.are_one && routes.err.lines == Lines::AsWritten));
+  }
+  SECTION("by a tee, beside which a single worker's other stream is shown in whole lines") {
+    config.tee.of_all = 2;
+    const WorkerRoutes routes = route_streams(config, alone, Consoles::One);
+    CHECK((!routes.are_one && routes.out.lines == Lines::Whole && routes.err.lines == Lines::Teed));
+    CHECK(route_streams(config, alone, Consoles::Two).out.lines == Lines::AsWritten);
+  }
+  SECTION("since they are not shown") {
+    config.shown_ranks = {1};
+    CHECK_FALSE(route_streams(config, worker(0), Consoles::One).are_one);
+  }
+}

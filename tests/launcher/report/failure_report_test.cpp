@@ -60,7 +60,7 @@ TEST_CASE("failure report: the first failure, what followed it, what ddprun stop
                        "  first failure: rank 5 (local rank 5, pid 1005) on b at 2023-11-14 22:13:20",
                        "  after it: rank 3 on node b exited with code 1: lost rank 5 (pid 1003)",
                        "  stopped by ddprun: ranks 0-1, 7", "  its error:", "    | two", "    | lines",
-                       "  the last lines of its stderr:", "    | last line",
+                       "  the last lines of its output:", "    | last line",
                        "  all of its stderr: /logs/5/stderr.log"});
 }
 
