@@ -26,7 +26,10 @@ void LineAssembler::take(Clock::time_point now, std::string_view bytes, bool is_
   last_size_ = bytes.size();
   last_taken_at_ = now;
   if (held_none || ended == Ended::Some) first_held_at_ = now;
-  if (held_.size() > style_.most_held) show_part(is_open && ended == Ended::None, show);
+  // What continues a part at the console's end, such as the echo of a key at a prompt, does not wait.
+  const bool goes_on = is_open && ended == Ended::None;
+  const bool continues_part = goes_on && has_shown_part_ && !is_restarted_;
+  if (continues_part || held_.size() > style_.most_held) show_part(goes_on, show);
 }
 
 std::optional<LineAssembler::Clock::time_point> LineAssembler::due() const {

@@ -3,7 +3,7 @@
 // out. It touches nothing.
 //
 //     "a\nb\n"             both lines, at once
-//     "Name? "             after kPartAfter, as a part of a line
+//     "Name? "             after kPartAfter, as a part of a line; "Bob" behind it at once
 //     " 1%\r 2%\r 3%"      " 3%" after kPartAfter: '\r' begins the line again, and only the newest
 //                          state is shown (of prefixed lines; whole lines keep their '\r')
 //

@@ -165,14 +165,14 @@ TEST_CASE("console feed: a part is due after 0.2 s, but not on a console that is
   console.now += 200ms;
   CHECK(console.read_all() == "[1]:Name? ");
   CHECK(!console.feed->due(console.now));
-  stream.write("Bob");
+  stream.write("Bob\nAge? ");
   console.fill();
   console.now += 200ms;
   CHECK(!console.feed->due(console.now));
   CHECK(console.read_after_fill().empty());  // its rest may not have been read meanwhile
   CHECK(console.feed->due(console.now) == console.now + 200ms);
   console.now += 200ms;
-  CHECK(console.read_all() == "[1]:Bob");
+  CHECK(console.read_all() == "[1]:Age? ");
 }
 
 TEST_CASE("console feed: a console whose reader has gone ends the output", "[launcher][unit]") {

@@ -59,7 +59,7 @@ TEST_CASE("line assembler: each line has the prefix and is shown when it ends", 
   CHECK(!console.lines.due());
 }
 
-TEST_CASE("line assembler: a part is shown 0.2 s after its first byte, and its rest has no second prefix",
+TEST_CASE("line assembler: a part is shown 0.2 s after its first byte, its rest at once and without a second prefix",
           "[launcher][unit]") {
   Shown console = prefixed();
   console.take("10% ");
@@ -70,9 +70,6 @@ TEST_CASE("line assembler: a part is shown 0.2 s after its first byte, and its r
   CHECK(console.text == "[0]:10% done");
   CHECK(!console.lines.due());
   console.take(" 20%");
-  console.wait(199ms);
-  CHECK(console.text == "[0]:10% done");
-  console.wait(1ms);
   CHECK(console.text == "[0]:10% done 20%");
   console.take("\nnext\n");
   CHECK(console.text == "[0]:10% done 20%\n[0]:next\n");
@@ -202,4 +199,16 @@ TEST_CASE("line assembler: the last line may have no end", "[launcher][unit]") {
   console.take("one\nend");
   console.show_part();
   CHECK(console.text == "[0]:one\n[0]:end");
+}
+
+TEST_CASE("line assembler: at a prompt each key's echo is shown at once, unless another stream's line came between",
+          "[launcher][unit]") {
+  Shown console = whole();
+  console.take("(Pdb) ");
+  console.wait(200ms);
+  for (const char* key : {"p", " ", "x"}) console.take(key);
+  CHECK(console.text == "(Pdb) p x");
+  console.interrupt("other");
+  console.take("y");
+  CHECK(console.text == "(Pdb) p x\nother\n");
 }
