@@ -225,6 +225,7 @@ std::optional<TimePoint> AgentCore::wake_at() const {
   };
   consider(deadline_);
   consider(decision_until_);
+  consider(tell_waiting_at_);
   consider(kill_at());
   for (const Worker& worker : workers_) {
     if (may_kill()) consider(worker.leftovers_until);
@@ -831,6 +832,7 @@ void AgentCore::on(const AllGone& event) {
 void AgentCore::become_idle() {
   phase_ = Phase::Idle;
   deadline_.reset();
+  tell_waiting_at_.reset();
   workers_exiting_.clear();
   exiting_when_told_.clear();
   state_.phase = WorkersPhase::Idle;
@@ -870,6 +872,21 @@ void AgentCore::decide_alone() {
   const int signal = users_signal_;
   if (may_stop()) stop(signal);
   end(128 + signal, rendezvous::signal_name(signal) + " received");  // mutant: signal_code
+}
+
+// Tells a user whose signal does not end the job at once how long it may take.
+void AgentCore::tell_waiting() {
+  if (!tell_waiting_at_ || now_ < *tell_waiting_at_) return;
+  tell_waiting_at_.reset();
+  if (phase_ != Phase::Stopping && phase_ != Phase::Lingering) return;
+  const auto live = std::count_if(workers_.begin(), workers_.end(), [](const Worker& w) { return !w.exited; });
+  const std::string awaited = live == 0   ? "processes that the workers left"
+                              : live == 1 ? "1 worker"
+                                          : std::to_string(live) + " workers";
+  const std::string again = rendezvous::signal_name(users_signal_) + (users_signal_ == SIGINT ? " (Ctrl-C)" : "");
+  act(LogLine{.text = "waiting for " + awaited + " to end, for another " + in_seconds(*deadline_ - now_) +
+                      " at most (--shutdown-timeout); another " + again + " kills them at once",
+              .is_of_job = true});
 }
 
 void AgentCore::on(const HangFound& event) {
@@ -943,6 +960,7 @@ void AgentCore::stop(int signal, StacksUse stacks) {
   told_to_stop_ = true;
   state_.phase = WorkersPhase::Stopping;
   deadline_ = now_ + config_.shutdown_timeout;
+  if (users_signal_ != 0) tell_waiting_at_ = now_ + kFirstWaitingLine;
   if (suspended_) act(ResumeWorkers{});  // a stopped process handles no signal
   act(SignalWorkers{signal, stacks});
 }
@@ -952,6 +970,7 @@ void AgentCore::kill() {
   told_to_stop_ = true;
   state_.phase = WorkersPhase::Stopping;  // they may have been quiet
   deadline_ = now_ + kUnkillableAfter;
+  tell_waiting_at_.reset();
   act(KillDescendants{});
 }
 
@@ -970,6 +989,7 @@ void AgentCore::on(const Tick&) {
   if (deadline_ && now_ >= *deadline_) escalate();
   kill_leftovers();
   if (decision_until_ && now_ >= *decision_until_) decide_alone();
+  tell_waiting();
   watch_successors();
   watch_lease();
   if (!is_coordinators() && phase_ != Phase::Left) watch_link();

@@ -355,6 +355,7 @@ class AgentCore {
   void leave(rendezvous::Directive directive);
   void escalate();
   void decide_alone();
+  void tell_waiting();
   void notice_deadman();
   void set_deadman();
   void watch_lease();
@@ -423,6 +424,7 @@ class AgentCore {
   bool suspended_ = false;                     // by the user; the link goes on, so that the node is not lost
   int users_signal_ = 0;                       // the user's first stop signal
   std::optional<TimePoint> decision_until_;    // when this node acts alone on a stop signal
+  std::optional<TimePoint> tell_waiting_at_;   // when the user learns how long the stop may take
 
   // The link.
   bool linked_ = false;

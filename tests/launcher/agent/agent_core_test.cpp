@@ -330,6 +330,36 @@ TEST_CASE("agent: a signal that comes again within 2 s is the same request, unle
   CHECK(agent.find<KillDescendants>());
 }
 
+TEST_CASE("agent: where a user's signal has not ended the workers after 2 s, a line says how long that may take",
+          "[launcher][unit]") {
+  Fixture agent("", seconds(30));
+  agent.run(1);
+  SECTION("once, and how to kill them") {
+    agent.step(StopSignal{SIGINT});
+    agent.stop(1, SIGINT);
+    agent.exit(0, {});
+    REQUIRE(agent.core.wake_at() == agent.now + seconds(2));
+    agent.now += seconds(2);
+    agent.step(Tick{});
+    REQUIRE(agent.find<LogLine>());
+    CHECK(agent.find<LogLine>()->text ==
+          "waiting for 1 worker to end, for another 28 s at most (--shutdown-timeout); another SIGINT (Ctrl-C) kills "
+          "them at once");
+    agent.now += seconds(20);
+    agent.step(Tick{});
+    CHECK(agent.actions.empty());
+  }
+  SECTION("not if they were killed meanwhile, or nobody has sent a signal") {
+    const bool is_killed = GENERATE(true, false);
+    if (is_killed) agent.step(StopSignal{SIGINT});
+    agent.stop(1, SIGINT);
+    if (is_killed) agent.step(StopSignal{SIGINT});
+    agent.now += seconds(2);
+    agent.step(Tick{});
+    CHECK(agent.actions.empty());
+  }
+}
+
 TEST_CASE("agent: the second signal is reported to the coordinator too, for the other nodes", "[launcher][unit]") {
   Fixture agent;
   agent.run(1);
