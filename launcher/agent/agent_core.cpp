@@ -506,7 +506,13 @@ void AgentCore::take_words(WorkerFailure& failure, const WorkerWords& words) con
   failure.error_record = words.error_record;
   failure.stderr_log = words.stderr_log;
   failure.flight_recorder = words.flight_recorder;
-  if (!failure.stopped_by_ddprun) failure.hint = hint_for(failure, config_.python, words.log_error, words.gpu_fault);
+  if (failure.stopped_by_ddprun) return;
+  failure.hint =
+      hint_for(failure, {.python = config_.python,
+                         .log_error = words.log_error,
+                         .gpu_fault = words.gpu_fault,
+                         .has_stdin = words.has_stdin,
+                         .ended_before = workers_.at(static_cast<std::size_t>(failure.local_rank)).ended_before});
 }
 
 // Kills workers that have not become quiet in time.
@@ -619,6 +625,10 @@ WorkerFailure& AgentCore::note_failure(int local_rank, rendezvous::WallTime time
     workers_exiting_.insert(others.begin(), others.end());
   }
   state_.failures.push_back(std::move(failure));
+  for (std::size_t i = 0; i < workers_.size(); ++i) {
+    if (!workers_[i].success) continue;
+    workers_[static_cast<std::size_t>(local_rank)].ended_before.push_back(assignment_.base_rank + static_cast<int>(i));
+  }
   return state_.failures.back();
 }
 

@@ -181,6 +181,7 @@ struct WorkerWords {  // what a dead worker left, known once its streams are dra
   std::string flight_recorder = {};  // libddp's file; empty: none
   std::string log_error = {};        // why its last lines may be missing in files that it wrote itself; else empty
   std::string gpu_fault = {};        // what has happened to the memory of its GPU; else empty
+  bool has_stdin = true;             // false: its stdin is empty, and the user has not asked for that
 };
 struct WordsRead {  // answer to ReadWords
   std::vector<int> local_ranks;
@@ -389,6 +390,7 @@ class AgentCore {
     bool told = false;                                               // it alone was told to end
     bool killed = false;                                             // it alone was killed
     enum class Words { Unread, Asked, Read } words = Words::Unread;  // that it has left
+    std::vector<int> ended_before{};                                 // ranks that had exited with 0 when it failed
     std::optional<TimePoint> leftovers_until = {};                   // when what it left is killed, if that is to come
     std::chrono::milliseconds leftover_grace{0};                     // the time that it has until then
     // While a successor is on its way: how the process before it died, and when and why this one will count as failed.

@@ -51,6 +51,14 @@ ExitStatus status_of(const siginfo_t& info) {
   return {.code = 0, .signal = info.si_status};
 }
 
+// Returns what stdin is to workers of the ddprun with this guardian. The kernel does not stop them as it stops other
+// processes that read from the terminal in the background, since they are in sessions of their own.
+StdinReader::Source source_of_stdin(pid_t guardian) {
+  using Source = StdinReader::Source;
+  if (isatty(STDIN_FILENO) == 0) return Source::FileOrPipe;
+  return is_in_background(guardian) ? Source::TerminalOfOthers : Source::Terminal;
+}
+
 // Returns what workers inherit: this process's environment, with the archive, if there is one, first in PYTHONPATH. Its
 // place there is this process's descriptor, at which all that a worker starts finds it, too.
 Environment environment_of_workers(const Descriptor& archive) {
@@ -172,27 +180,28 @@ void RoundProcesses::never_started() {
 }
 
 void RoundProcesses::prepare_workers() {
-  const bool stdin_is_terminal = isatty(STDIN_FILENO) != 0;
+  const StdinReader::Source stdin_source = source_of_stdin(config_.launcher_pid);
   workers_.clear();
   workers_.resize(static_cast<std::size_t>(config_.workers));
   last_round_ = {};
   filter_lines(start_->round - 1);
   if (file_timer_) file_timer_->begin_round();
-  for (int i = 0; i < config_.workers; ++i) start_->commands.push_back(prepare_worker(i, stdin_is_terminal));
+  for (int i = 0; i < config_.workers; ++i) start_->commands.push_back(prepare_worker(i, stdin_source));
   out_.output.begin_round();
 }
 
-WorkerCommand RoundProcesses::prepare_worker(int local_rank, bool stdin_is_terminal) {
+WorkerCommand RoundProcesses::prepare_worker(int local_rank, StdinReader::Source stdin_source) {
   Worker& worker = workers_[static_cast<std::size_t>(local_rank)];
   worker.rank = start_->assignment.base_rank + local_rank;
   last_round_.ranks.push_back(worker.rank);
   worker.round = start_->round;
   worker.error_file = out_.attempts.error_file(start_->round - 1, local_rank);
-  return prepare_process(local_rank, stdin_is_terminal,
+  return prepare_process(local_rank, stdin_source,
                          {start_->round, start_->assignment, start_->agent_socket, &start_->files, false});
 }
 
-WorkerCommand RoundProcesses::prepare_process(int local_rank, bool stdin_is_terminal, const StartPlace& start) {
+WorkerCommand RoundProcesses::prepare_process(int local_rank, StdinReader::Source stdin_source,
+                                              const StartPlace& start) {
   Worker& worker = workers_[static_cast<std::size_t>(local_rank)];
   worker.incarnation = rendezvous::random_id();
   WorkerCommand command;
@@ -215,7 +224,8 @@ WorkerCommand RoundProcesses::prepare_process(int local_rank, bool stdin_is_term
     route.goes_on = worker.pid_before != 0;
     return start.files->emplace_back(out_.output.open_stream(route)).get();
   };
-  command.stdin_fd = config_.stdin_reader.reads(worker.rank, stdin_is_terminal) ? STDIN_FILENO : -1;
+  worker.reads_stdin = config_.stdin_reader.reads(worker.rank, stdin_source);
+  command.stdin_fd = worker.reads_stdin ? STDIN_FILENO : -1;
   if (!routes.are_one) command.stdout_fd = open_stream(routes.out);
   command.stderr_fd = open_stream(routes.err);
   if (routes.are_one) command.stdout_fd = command.stderr_fd;
@@ -299,7 +309,7 @@ void RoundProcesses::start_in_place(int local_rank, bool is_successor) {
   if (!worker.error_file.empty()) unlink(worker.error_file.c_str());
   try {
     PendingSuccessor pending{.local_rank = local_rank};
-    pending.command = prepare_process(local_rank, isatty(STDIN_FILENO) != 0,
+    pending.command = prepare_process(local_rank, source_of_stdin(config_.launcher_pid),
                                       {worker.round, assignment_, agent_socket_, &pending.files, is_successor});
     out_.output.begin_round();
     successors_.push_back(std::move(pending));
@@ -762,9 +772,14 @@ WorkerWords RoundProcesses::words_of(const Worker& worker, Output::LastWords las
   if (!worker.expired_timers.empty()) {
     error.text = worker.expired_timers + (error.text.empty() ? "" : "\n") + error.text;
   }
-  return {std::move(error.text), std::move(last.lines),        std::move(error.record),
-          std::move(last.log),   has_recorder ? recorder : "", log_error,
-          worker.gpu_fault};
+  return {std::move(error.text),
+          std::move(last.lines),
+          std::move(error.record),
+          std::move(last.log),
+          has_recorder ? recorder : "",
+          log_error,
+          worker.gpu_fault,
+          worker.reads_stdin || config_.stdin_reader.who == StdinReader::Who::None};
 }
 
 // Returns why files that workers write themselves may lack their end. Nobody else notices: what is teed is written

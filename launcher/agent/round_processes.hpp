@@ -129,6 +129,7 @@ class RoundProcesses {
     int rank = 0;
     int round = 0;
     bool reaped = false;
+    bool reads_stdin = false;
     bool leftovers_killed = false;  // what it left is killed as soon as it is found
     bool end_recorded = false;      // among the job's events
     std::string incarnation;
@@ -180,8 +181,8 @@ class RoundProcesses {
   std::string why_it_never_ran(const ExecFailure& failure) const;
   void start_workers();
   void prepare_workers();
-  WorkerCommand prepare_worker(int local_rank, bool stdin_is_terminal);
-  WorkerCommand prepare_process(int local_rank, bool stdin_is_terminal, const StartPlace& place);
+  WorkerCommand prepare_worker(int local_rank, StdinReader::Source stdin_source);
+  WorkerCommand prepare_process(int local_rank, StdinReader::Source stdin_source, const StartPlace& place);
   void start_in_place(int local_rank, bool is_successor);
   void fork_successors();
   void on_successor_started(int local_rank, Spawned spawned);

@@ -39,9 +39,14 @@ struct StdinReader {
   Who who = Who::Default;
   int rank = 0;
 
+  // What ddprun's stdin is. While ddprun is in the background of a shell, its terminal is for the shell and for the job
+  // in the foreground.
+  enum class Source { FileOrPipe, Terminal, TerminalOfOthers };
+
   // By default a terminal has one reader, rank 0, and a file or pipe is read by all, as with torchrun.
-  bool reads(int worker_rank, bool is_terminal) const {
-    if (who == Who::Default) return !is_terminal || worker_rank == 0;
+  bool reads(int worker_rank, Source source) const {
+    if (source == Source::TerminalOfOthers) return false;
+    if (who == Who::Default) return source == Source::FileOrPipe || worker_rank == 0;
     return who == Who::All || (who == Who::Rank && worker_rank == rank);
   }
 };

@@ -57,7 +57,8 @@ std::vector<pid_t> pids_in(const std::string& folder) {
 
 struct Stat {
   char state = '?';
-  pid_t parent = 0;
+  pid_t parent = 0, group = 0;
+  pid_t foreground = -1;  // process group in the foreground of its terminal; not positive: there is none, or not here
   unsigned long flags = 0;
   std::uint64_t start_time = 0;
   int exit_status = 0;  // as waitpid reports it; also 0 if this process may not see it
@@ -72,12 +73,11 @@ std::optional<Stat> read_stat(const std::string& path, int folder = AT_FDCWD) {
   const auto after_name = text->rfind(')');
   if (after_name == std::string::npos) return std::nullopt;
   Stat stat;
-  int parent = 0, pgrp, session, tty, tpgid;
-  if (sscanf(text->c_str() + after_name + 1, " %c %d %d %d %d %d %lu", &stat.state, &parent, &pgrp, &session, &tty,
-             &tpgid, &stat.flags) != 7) {
+  int session, tty;
+  if (sscanf(text->c_str() + after_name + 1, " %c %d %d %d %d %d %lu", &stat.state, &stat.parent, &stat.group, &session,
+             &tty, &stat.foreground, &stat.flags) != 7) {
     return std::nullopt;
   }
-  stat.parent = parent;
   auto field = after_name;  // a field begins after each blank
   for (int i = 2; i < kExitCodeField && field != std::string::npos; ++i) {
     field = text->find(' ', field + 1);
@@ -224,6 +224,11 @@ std::string name_of(pid_t pid) {
 }
 
 bool is_in_session_of(pid_t leader, pid_t pid) { return getsid(pid) == leader; }
+
+bool is_in_background(pid_t pid) {
+  const auto stat = read_stat(pid);
+  return stat && stat->foreground > 0 && stat->foreground != stat->group;
+}
 
 std::optional<std::uint64_t> start_time_of(pid_t pid) {
   const auto stat = read_stat(pid);

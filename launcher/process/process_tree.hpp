@@ -37,6 +37,9 @@ std::string name_of(pid_t pid);
 // Returns whether the process is in the session that `leader` leads or led.
 bool is_in_session_of(pid_t leader, pid_t pid);
 
+// Returns whether a shell has put the process into the background of its terminal.
+bool is_in_background(pid_t pid);
+
 // Returns when the process started, in the kernel's units; nothing if there is no such process. Together with its pid
 // it names one process for as long as the machine runs.
 std::optional<std::uint64_t> start_time_of(pid_t pid);

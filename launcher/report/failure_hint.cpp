@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "launcher/text/ranges.hpp"
+
 namespace ddp::launcher {
 
 using rendezvous::WorkerFailure;
@@ -14,8 +16,9 @@ using rendezvous::WorkerFailure;
 namespace {
 
 enum class Where {
-  Anywhere,  // in its error or the last lines of its stderr: text that no healthy program prints
-  AtTheEnd,  // at the beginning of one of the last lines: earlier ones it may have survived
+  InTheError,  // in its error; or on its stderr from the traceback of the last exception on, or near the end
+  Anywhere,    // in its error or the last lines of its stderr: text that no program goes on after
+  AtTheEnd,    // at the beginning of one of the last lines: earlier ones it may have survived
 };
 
 struct Symptom {
@@ -39,6 +42,12 @@ constexpr char kLostPeer[] =
 constexpr char kTooSlow[] =
     "a rank did not take part in time: it is slow, stuck, or in another operation; what the others did is below, "
     "if there was time to look; --hang-timeout names the rank and its line";
+constexpr char kEndedBefore[] =
+    " had already exited with code 0, so this rank lost a connection or waited in vain: see why the other ended early; "
+    "every rank must take part in the same operations (with uneven data: torch.distributed.algorithms.join)";
+constexpr char kEmptyStdin[] =
+    "its stdin is empty: only rank 0 reads a terminal, and no rank does while ddprun is in the background of a shell; "
+    "--stdin RANK gives the terminal to another rank, for breakpoint() too";
 constexpr char kNoCompiler[] = "a C++ compiler is needed at run time: install g++, or name one with CC and CXX";
 constexpr char kNoDriver[] =
     "no usable NVIDIA driver: nvidia-smi must work here; a container needs docker run --gpus all; the driver must be "
@@ -68,10 +77,10 @@ constexpr char kPassUnderscore[] =
 
 // The first symptom that fits counts, so special ones come before general ones.
 const Symptom kSymptoms[] = {
-    {Where::Anywhere, {"CUDA out of memory"}, kGpuFull},
-    {Where::Anywhere, {"OutOfMemoryError", "CUDA"}, kGpuFull},
-    {Where::Anywhere, {"CUDA error: out of memory"}, kGpuFull},
-    {Where::Anywhere,
+    {Where::InTheError, {"CUDA out of memory"}, kGpuFull},
+    {Where::InTheError, {"OutOfMemoryError", "CUDA"}, kGpuFull},
+    {Where::InTheError, {"CUDA error: out of memory"}, kGpuFull},
+    {Where::InTheError,
      {"Cannot re-initialize CUDA in forked subprocess"},
      "CUDA cannot be used after a fork: pass multiprocessing_context=\"spawn\" to the DataLoader, or use CUDA only "
      "later"},
@@ -97,38 +106,38 @@ const Symptom kSymptoms[] = {
      {"Duplicate GPU detected"},
      "two ranks use the same GPU: call torch.cuda.set_device(int(os.environ[\"LOCAL_RANK\"])) before the process group "
      "is made"},
-    {Where::Anywhere,
+    {Where::InTheError,
      {"CUDA error: invalid device ordinal"},
      "there are fewer GPUs than this rank expects: --nproc-per-node gpu starts one worker for each"},
     {Where::Anywhere, {"Found no NVIDIA driver on your system"}, kNoDriver},
     {Where::Anywhere, {"CUDA driver version is insufficient"}, kNoDriver},
     {Where::Anywhere, {"no CUDA-capable device is detected"}, kNoDriver},
-    {Where::Anywhere, {"uncorrectable ECC error encountered"}, kGpuMemory},
-    {Where::Anywhere, {"cudaErrorECCUncorrectable"}, kGpuMemory},
-    {Where::Anywhere, {"CUDA_ERROR_ECC_UNCORRECTABLE"}, kGpuMemory},
+    {Where::InTheError, {"uncorrectable ECC error encountered"}, kGpuMemory},
+    {Where::InTheError, {"cudaErrorECCUncorrectable"}, kGpuMemory},
+    {Where::InTheError, {"CUDA_ERROR_ECC_UNCORRECTABLE"}, kGpuMemory},
     {Where::Anywhere, {"Mismatched NCCL version detected"}, kNcclVersions},
     {Where::Anywhere, {"Mismatched NCCL git versions detected"}, kNcclVersions},
-    {Where::Anywhere, {"device-side assert triggered"}, kGpuFault},
-    {Where::Anywhere, {"an illegal memory access was encountered"}, kGpuFault},
-    {Where::Anywhere,
+    {Where::InTheError, {"device-side assert triggered"}, kGpuFault},
+    {Where::InTheError, {"an illegal memory access was encountered"}, kGpuFault},
+    {Where::InTheError,
      {"Expected to have finished reduction in the prior iteration"},
      "some parameters got no gradient on this rank: use DistributedDataParallel(..., find_unused_parameters=True)"},
-    {Where::Anywhere,
+    {Where::InTheError,
      {"Default process group has not been initialized"},
      "call torch.distributed.init_process_group() first; ddprun has set the variables that it needs"},
-    {Where::Anywhere, {"collective operation timeout"}, kTooSlow},
-    {Where::Anywhere, {"Timed out waiting", "operation to complete"}, kTooSlow},
-    {Where::Anywhere, {"not done in", "another rank is stopped, slow, or calls something else"}, kTooSlow},
-    {Where::Anywhere, {"ncclRemoteError"}, kLostPeer},
-    {Where::Anywhere, {"ncclSystemError"}, kLostPeer},
-    {Where::Anywhere, {"gloo", "Connection closed by peer"}, kLostPeer},
-    {Where::Anywhere, {"gloo", "Connection reset by peer"}, kLostPeer},
-    {Where::Anywhere, {"gloo", "Connection refused"}, kLostPeer},
+    {Where::InTheError, {"collective operation timeout"}, kTooSlow},
+    {Where::InTheError, {"Timed out waiting", "operation to complete"}, kTooSlow},
+    {Where::InTheError, {"not done in", "another rank is stopped, slow, or calls something else"}, kTooSlow},
+    {Where::InTheError, {"ncclRemoteError"}, kLostPeer},
+    {Where::InTheError, {"ncclSystemError"}, kLostPeer},
+    {Where::InTheError, {"gloo", "Connection closed by peer"}, kLostPeer},
+    {Where::InTheError, {"gloo", "Connection reset by peer"}, kLostPeer},
+    {Where::InTheError, {"gloo", "Connection refused"}, kLostPeer},
     {Where::AtTheEnd, {"torch.distributed.DistStoreError"}, kLostPeer},
     {Where::AtTheEnd, {"torch.distributed.DistNetworkError", "EADDRINUSE"}, kPortTaken},
     {Where::AtTheEnd, {"OSError: [Errno 98] Address already in use"}, kPortTaken},
-    {Where::Anywhere, {"EADDRINUSE"}, kPortTaken},
-    {Where::Anywhere,
+    {Where::InTheError, {"EADDRINUSE"}, kPortTaken},
+    {Where::InTheError,
      {"OSError: [Errno 24] Too many open files"},
      "its limit of open files is reached: raise it with ulimit -n 65536 before ddprun starts; with a DataLoader also "
      "torch.multiprocessing.set_sharing_strategy(\"file_system\")"},
@@ -139,7 +148,7 @@ const Symptom kSymptoms[] = {
      {"PermissionError: [Errno 13]"},
      "the user who runs ddprun has no permission for the file in that line: ls -ld shows its owner"},
     {Where::AtTheEnd, {"MemoryError"}, kHostFull},
-    {Where::Anywhere, {"DefaultCPUAllocator: can't allocate memory"}, kHostFull},
+    {Where::InTheError, {"DefaultCPUAllocator: can't allocate memory"}, kHostFull},
     {Where::Anywhere, {"what():", "std::bad_alloc"}, kHostFull},
     {Where::Anywhere, {"uncaught exception std::bad_alloc"}, kHostFull},
     {Where::AtTheEnd, {"OSError: [Errno 12] Cannot allocate memory"}, kHostFull},
@@ -178,22 +187,46 @@ std::string_view without_rank(std::string_view line) {
   return line.substr(digits + 3);
 }
 
+// Returns the index of the first line that belongs to the error that ended a worker: of the last traceback, with those
+// that Python chains to it; without one of the last few lines, or of all if the worker was killed by a signal, since
+// long C++ backtraces follow the error then.
+std::size_t begin_of_error(bool is_by_signal, const std::vector<std::string>& tail) {
+  std::size_t begin = tail.size();
+  bool seeks_traceback = true;
+  for (std::size_t i = tail.size(); i-- > 0;) {
+    const std::string_view line = without_rank(tail[i]);
+    if (seeks_traceback && line.starts_with("Traceback (most recent call last):")) {
+      begin = i;
+      seeks_traceback = false;
+    } else if (!seeks_traceback) {
+      seeks_traceback = line.starts_with("During handling of the above exception, another exception occurred:") ||
+                        line.starts_with("The above exception was the direct cause of the following exception:");
+      if (!seeks_traceback) return begin;
+    }
+  }
+  if (begin < tail.size()) return seeks_traceback ? 0 : begin;
+  return is_by_signal || tail.size() <= kEndLines ? 0 : tail.size() - kEndLines;
+}
+
 // What the worker wrote: the lines of its error, and the last ones of its stderr.
 struct Words {
   std::vector<std::string> message, tail;
+  std::size_t error_begin;  // index in `tail` of the first line of the error that ended the worker
 
   explicit Words(const WorkerFailure& failure) {
     std::istringstream stream(failure.message);
     for (std::string line; std::getline(stream, line);) message.push_back(line);
     tail = failure.stderr_tail;
+    error_begin = begin_of_error(failure.status.shell_code() > 128, tail);
   }
 
   // Returns the first line for which `fits` holds, among all lines or the last few of each; null if there is none.
   template <typename Fits>
   const std::string* find(Where where, Fits fits) const {
     for (const auto* lines : {&message, &tail}) {
+      const std::size_t first = lines == &tail && where == Where::InTheError ? error_begin : 0;
       const bool near_end = where == Where::AtTheEnd && lines->size() > kEndLines;
-      const auto from = near_end ? lines->end() - kEndLines : lines->begin();
+      const auto from = near_end ? lines->end() - kEndLines : lines->begin() + static_cast<std::ptrdiff_t>(first);
       const auto found = std::find_if(from, lines->end(), fits);
       if (found != lines->end()) return &*found;
     }
@@ -211,7 +244,7 @@ bool fits(const Symptom& symptom, const Words& words) {
     }) != nullptr;
   }
   return std::all_of(symptom.words.begin(), symptom.words.end(), [&](const char* word) {
-    return words.find(Where::Anywhere, [&](const std::string& line) { return line.find(word) != std::string::npos; }) !=
+    return words.find(symptom.where, [&](const std::string& line) { return line.find(word) != std::string::npos; }) !=
            nullptr;
   });
 }
@@ -238,6 +271,14 @@ std::string missing_module(const Words& words, const std::string& python) {
   return module + " is not there for " + python +
          ": install it for that Python, choose another one (PYTHON_EXEC=/path/to/python, or an active virtual "
          "environment), or add its folder to PYTHONPATH if it is yours";
+}
+
+// Returns whether it failed where Python, or Python's debugger, found that stdin has nothing more.
+bool read_stdin(const Words& words) {
+  return words.find(Where::AtTheEnd, [](const std::string& line) {
+    const std::string_view text = without_rank(line);
+    return text.starts_with("bdb.BdbQuit") || text.starts_with("EOFError: EOF when reading a line");
+  }) != nullptr;
 }
 
 // Returns whether a parser such as argparse refused the arguments: "usage: ..." and "prog: error: ...", with code 2.
@@ -277,8 +318,8 @@ std::string hint_for_signal(const WorkerFailure& failure) {
 
 }  // namespace
 
-std::string hint_for(const WorkerFailure& failure, const std::string& python, const std::string& log_error,
-                     const std::string& gpu_fault) {
+std::string hint_for(const WorkerFailure& failure, const Circumstances& circumstances) {
+  const auto& [python, log_error, gpu_fault, has_stdin, ended_before] = circumstances;
   if (failure.status.success()) return "";
   if (!failure.out_of_memory.empty()) {
     return "fewer or smaller workers (batch, DataLoader workers, data held in memory), or more memory for the job";
@@ -291,8 +332,11 @@ std::string hint_for(const WorkerFailure& failure, const std::string& python, co
   }
   // Messages that the table knows, then those that need the text around them, then the signal alone.
   const Words words(failure);
+  if (!has_stdin && read_stdin(words)) return kEmptyStdin;
   for (const Symptom& symptom : kSymptoms) {
-    if (fits(symptom, words)) return symptom.hint;
+    if (!fits(symptom, words)) continue;
+    const bool is_others_doing = symptom.hint == kLostPeer || symptom.hint == kTooSlow;
+    return is_others_doing && !ended_before.empty() ? describe_ranks(ended_before) + kEndedBefore : symptom.hint;
   }
   const std::string module = missing_module(words, python);
   if (!module.empty()) return module;

@@ -371,3 +371,12 @@ TEST_CASE("launch: --help is a page with groups, defaults, variables, examples a
     CHECK(count(help.out, text) >= 1);
   }
 }
+
+TEST_CASE("launch: input() on a rank other than 0 of a job on a terminal fails with a hint at --stdin",
+          "[launcher][integration]") {
+  Process::Options terminal;
+  terminal.on_terminal = true;
+  const Words failing = {"0:wait", "1:stdin", "1:shout=EOFError: EOF when reading a line", "1:exit=1"};
+  CHECK(count(run(ddprun({"--nproc_per_node=2"}, failing), terminal).out, "--stdin RANK gives the terminal") == 1);
+  CHECK(count(run(ddprun({"--nproc_per_node=2", "--stdin=none"}, failing), terminal).out, "--stdin RANK") == 0);
+}

@@ -516,6 +516,23 @@ TEST_CASE("agent: last words arrive with the final report", "[launcher][unit]") 
   CHECK(failure.stderr_tail == std::vector<std::string>{"a", "b"});
 }
 
+TEST_CASE("agent: a rank that lost its peer learns that the peer had ended with 0, and when its stdin was empty",
+          "[launcher][unit]") {
+  Fixture agent;
+  agent.run(1, 4);
+  agent.exit(0, {});
+  agent.exit(1, {.code = 1});
+  agent.stop(1);
+  SECTION("lost") {
+    agent.step(AllGone{{{}, {.message = "RuntimeError: [gloo/transport/tcp/pair.cc:534] Connection closed by peer"}}});
+    CHECK(agent.core.state().failures.at(0).hint.starts_with("rank 4 had already exited with code 0"));
+  }
+  SECTION("stdin") {
+    agent.step(AllGone{{{}, {.message = "EOFError: EOF when reading a line", .has_stdin = false}}});
+    CHECK(agent.core.state().failures.at(0).hint.starts_with("its stdin is empty"));
+  }
+}
+
 TEST_CASE("agent: the final report names the files of the worker that failed", "[launcher][unit]") {
   Fixture agent;
   agent.run(1);

@@ -15,7 +15,7 @@ std::string hint(const Lines& tail, int code = 1, int signal = 0, const std::str
   failure.status = {code, signal};
   failure.stderr_tail = tail;
   failure.message = message;
-  return hint_for(failure, "/venv/bin/python");
+  return hint_for(failure, {.python = "/venv/bin/python"});
 }
 
 bool has(const std::string& text, const std::string& words) { return text.find(words) != std::string::npos; }
@@ -90,7 +90,7 @@ TEST_CASE("failure hint: for a missing module the Python that lacks it is named"
   WorkerFailure failure;
   failure.status.code = 1;
   failure.stderr_tail = {error};
-  CHECK(hint_for(failure, "") == "install 'yaml' for the Python that runs this worker");
+  CHECK(hint_for(failure, {}) == "install 'yaml' for the Python that runs this worker");
 }
 
 TEST_CASE("failure hint: errors that were survived, and words that only look similar, give none", "[launcher][unit]") {
@@ -115,12 +115,45 @@ TEST_CASE("failure hint: errors that were survived, and words that only look sim
   CHECK(hint({"MemoryError"}, 0).empty());
 }
 
+TEST_CASE("failure hint: words from before the exception that ended the worker give none, those of its causes do",
+          "[launcher][unit]") {
+  const std::string full = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 GiB.";
+  const std::string trace = "Traceback (most recent call last):",
+                    cause = "The above exception was the direct cause of the following exception:";
+  CHECK(hint({full + " Trying again", trace, "  File \"a.py\", line 1, in <module>", "KeyError: 'x'"}).empty());
+  CHECK(hint({trace, full, "trying again", "[rank1]: " + trace, "[rank1]: KeyError: 'x'"}).empty());
+  CHECK(hint({full, "trying again", "a", "b", "c", "stopped by the program itself"}).empty());
+  CHECK(has(hint({"KeyError: 'x'", trace, full}), "smaller batch"));
+  CHECK(has(hint({trace, full, cause, trace, "KeyError: 'x'"}), "smaller batch"));
+  CHECK(has(hint({full, cause, trace, "KeyError: 'x'"}), "smaller batch"));
+  CHECK(has(hint({"what(): " + full, "1", "2", "3", "4", "frame #5"}, 0, SIGABRT), "smaller batch"));
+}
+
+TEST_CASE("failure hint: a worker that found its stdin empty is advised to take --stdin", "[launcher][unit]") {
+  WorkerFailure failure;
+  failure.status.code = 1;
+  for (const char* line : {"bdb.BdbQuit", "[rank1]: bdb.BdbQuit", "EOFError: EOF when reading a line"}) {
+    failure.stderr_tail = {"Traceback (most recent call last):", line};
+    CHECK(has(hint_for(failure, {.has_stdin = false}), "--stdin RANK"));
+    CHECK(hint_for(failure, {.has_stdin = true}).empty());
+  }
+}
+
+TEST_CASE("failure hint: a rank that lost another one that had ended with 0 is told so", "[launcher][unit]") {
+  WorkerFailure failure;
+  failure.status.code = 1;
+  failure.stderr_tail = {"RuntimeError: [gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:4242"};
+  CHECK(has(hint_for(failure, {.ended_before = {0, 2}}), "ranks 0, 2 had already exited with code 0"));
+  failure.stderr_tail = {"ValueError: no"};
+  CHECK(hint_for(failure, {.ended_before = {0}}).empty());
+}
+
 TEST_CASE("failure hint: what the kernel says of the GPU's memory comes before the worker's own words",
           "[launcher][unit]") {
   WorkerFailure failure;
   failure.status.code = 1;
   failure.message = "RuntimeError: CUDA error: an illegal memory access was encountered";
-  const std::string text = hint_for(failure, "", "", "the kernel's log has Xid 94 of the GPU at 0000:3b:00");
+  const std::string text = hint_for(failure, {.gpu_fault = "the kernel's log has Xid 94 of the GPU at 0000:3b:00"});
   CHECK(has(text, "memory of a GPU failed"));
   CHECK(has(text, "(the kernel's log has Xid 94 of the GPU at 0000:3b:00)"));
 }
@@ -149,5 +182,5 @@ TEST_CASE("failure hint: the kernel's evidence of lack of memory comes before al
   failure.status.signal = SIGKILL;
   failure.out_of_memory = "the kernel said so";
   failure.stderr_tail = {"CUDA out of memory"};
-  CHECK(has(hint_for(failure, ""), "more memory for the job"));
+  CHECK(has(hint_for(failure, {}), "more memory for the job"));
 }
