@@ -7,6 +7,7 @@
 #include <sys/signalfd.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <termios.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -51,6 +52,23 @@ constexpr std::chrono::seconds kShortLife(10);
 constexpr int kMostShortLives = 5;
 
 constexpr char kKeeper[] = "jobkeeper";
+
+// The settings of the terminal in whose foreground ddprun was started. A worker that has changed them (getpass, a
+// debugger) and is killed cannot restore them.
+class TerminalSettings {
+ public:
+  TerminalSettings() : are_known_(is_in_foreground() && tcgetattr(STDIN_FILENO, &before_) == 0) {}
+  // Does nothing in the background, where they are those of the shell or another job.
+  void restore() const {
+    if (are_known_ && is_in_foreground()) tcsetattr(STDIN_FILENO, TCSANOW, &before_);
+  }
+
+ private:
+  static bool is_in_foreground() { return tcgetpgrp(STDIN_FILENO) == getpgrp(); }
+
+  termios before_ = {};
+  bool are_known_;
+};
 
 pid_t fork_or_throw(const char* whom, const JobCgroup& cgroup) {
   const pid_t pid = fork();
@@ -260,6 +278,7 @@ sigset_t managed_signals() {
 int run_guarded(const std::function<int(const Guarded&)>& agent, int workers, OnTerminalStop on_stop,
                 StartedBy started_by, AroundAgent around) {
   // In the guardian.
+  const TerminalSettings terminal;
   Pipe cleanup = rendezvous::make_pipe("to the agent", O_NONBLOCK);
   Pipe alive = rendezvous::make_pipe("to the agent");
   const Deadman deadman;
@@ -286,6 +305,7 @@ int run_guarded(const std::function<int(const Guarded&)>& agent, int workers, On
                    .on_stop = on_stop,
                    .starter = has_starter ? Starter::watched(starter) : Starter()};
     const int code = guard(watch);
+    if (code != 0) terminal.restore();
     if (around.at_end) around.at_end();
     return code;
   }

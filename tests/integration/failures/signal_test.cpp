@@ -278,3 +278,27 @@ TEST_CASE("signals: workers that slurmstepd itself signals are not signalled onc
   CHECK(count(result.out, "got SIGTERM") == 2);
   CHECK(job.all_gone());
 }
+
+TEST_CASE("signals: in the background of a shell no worker takes what is typed there", "[launcher][integration]") {
+  Shell shell(ddprun({"--nproc_per_node=2", "--stdin=all"}, {"stdin"}));
+  shell.type("$JOB &\n");
+  shell.wait_for("rank 0 read ''");
+  shell.wait_for("rank 1 read ''");
+  shell.type("wait; exit\n");
+  shell.wait();
+  CHECK(shell.all_gone());
+}
+
+TEST_CASE("signals: a terminal that a killed worker has put into raw mode is restored", "[launcher][integration]") {
+  const TemporaryFolder folder;
+  Process::Options terminal;
+  terminal.on_terminal = true;
+  terminal.environment = {{"RAW", folder / "raw"}};
+  const std::string worker =
+      "if [ $RANK = 0 ]; then stty raw -echo; : > $RAW; sleep 1000; fi; until [ -e $RAW ]; do sleep 0.01; done; exit 3";
+  const Words command = ddprun_raw({"--nproc_per_node=2", "--no-python", "sh", "-c", worker});
+  const Result result = run(Words{"sh", "-c", "\"$@\"; echo the code is $?; stty -a", "sh"} + command, terminal);
+  CHECK(count(result.out, "the code is 3") == 1);
+  CHECK(count(result.out, " icanon") == 1);
+  CHECK(count(result.out, " echo ") == 1);
+}
