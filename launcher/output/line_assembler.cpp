@@ -15,6 +15,20 @@ std::size_t width_of(std::string_view text) {
       std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; }));
 }
 
+// Removes ANSI control sequences that move the cursor, as nested progress bars write them: between the lines of other
+// ranks they lead to others' lines. Colours (m) and the erasure of a line (K) stay.
+std::string without_cursor_moves(std::string_view text) {
+  std::string kept;
+  for (std::size_t escape; (escape = text.find("\x1b[")) != npos;) {
+    const std::size_t end = text.find_first_not_of("0123456789;?", escape + 2);
+    if (end == npos) break;
+    const bool stays = text[end] == 'm' || text[end] == 'K';
+    kept += text.substr(0, stays ? end + 1 : escape);
+    text.remove_prefix(end + 1);
+  }
+  return kept.append(text);
+}
+
 }  // namespace
 
 void LineAssembler::take(Clock::time_point now, std::string_view bytes, bool is_open, const Show& show) {
@@ -74,6 +88,8 @@ LineAssembler::Ended LineAssembler::take_whole(std::string_view bytes, bool is_o
 
 LineAssembler::Ended LineAssembler::take_prefixed(std::string_view bytes, bool is_open, const Show& show) {
   Ended ended = Ended::None;
+  std::string kept;
+  if (style_.on_terminal && bytes.find('\x1b') != npos) bytes = kept = without_cursor_moves(bytes);
   thread_local std::string text;  // whole lines, which are shown together; its memory is kept
   text.clear();
   while (!bytes.empty()) {

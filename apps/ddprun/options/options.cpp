@@ -238,6 +238,12 @@ launcher::LaunchConfig to_config(const GivenOptions& given, const FromPlatform& 
     config.bindings = launcher::bind_workers(binding, config.workers, has_place ? gpus.list : std::nullopt);
   }
   config.logs = resolve_logs(given.logs, getenv("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"));
+  const auto& shown = config.logs.shown_ranks;
+  if (shown && *shown->begin() >= config.workers) {
+    fprintf(stderr,
+            "ddprun: --local-ranks-filter %s: the local ranks here are 0 to %d, so no worker's output is shown\n",
+            given.logs.local_ranks_filter.c_str(), config.workers - 1);
+  }
   parse_signals(given.signals, given.signals == kDefaultSignals, config);
 
   NodeOptions nodes = given.nodes;

@@ -36,6 +36,14 @@ std::optional<json> listed(const Process& job) {
 
 }  // namespace
 
+TEST_CASE("ps: once a worker has ended fewer are said to run", "[apps][integration]") {
+  Process job(ddprun({"--nproc-per-node=2", "--rdzv-id=fewer"}, Words{"0:exit=0"} + kUntilTold));
+  job.wait_for("up");
+  wait_until([&] { return children_of(agent_of(job)).size() == 1; });
+  wait_until([&] { return count(run(ddprun_raw({"ps"})).out, "1 of 2 running") == 1; });
+  succeed(job);
+}
+
 TEST_CASE("ps: a job is listed with its workers while it runs", "[apps][integration]") {
   Process job(ddprun({"--nproc-per-node=2", "--rdzv-id=mine"}, kUntilTold));
   job.wait_for("up", 2);

@@ -212,3 +212,13 @@ TEST_CASE("line assembler: at a prompt each key's echo is shown at once, unless 
   console.take("y");
   CHECK(console.text == "(Pdb) p x\nother\n");
 }
+
+TEST_CASE("line assembler: on a terminal the cursor moves of nested progress bars are left out, colours are not",
+          "[launcher][unit]") {
+  Shown terminal = prefixed_on_terminal();
+  terminal.take("\n\r\x1b[32m10%\x1b[0m\x1b[A\n\x1b[2Kend\x1b[1;1H\n");
+  CHECK(terminal.text == "[0]:\n[0]:\x1b[32m10%\x1b[0m\n[0]:\x1b[2Kend\n");
+  Shown file = prefixed();
+  file.take("10%\x1b[A\n");
+  CHECK(file.text == "[0]:10%\x1b[A\n");
+}

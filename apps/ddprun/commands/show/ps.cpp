@@ -7,6 +7,7 @@
 #include "apps/ddprun/commands/arguments.hpp"
 #include "apps/ddprun/commands/show/job_page.hpp"
 #include "apps/ddprun/commands/table.hpp"
+#include "launcher/local/agent_state.hpp"
 #include "launcher/local/job_state.hpp"
 #include "launcher/text/json_text.hpp"
 
@@ -30,12 +31,22 @@ std::int64_t number_of(const launcher::JsonMembers& members, const char* name) {
   return number != nullptr ? *number : 0;
 }
 
-Row row_of(const launcher::JsonMembers& job) {
+// Returns "2 running", or "1 of 2 running" once a worker has ended. A job of several nodes has others elsewhere.
+std::string workers_in_words(const launcher::JsonMembers& job, const std::string& state) {
+  const auto view = launcher::agent_view(state);
+  const std::int64_t all = number_of(job, "world_size");
+  const auto live = view ? static_cast<std::int64_t>(view->workers.size()) : all;
+  const bool some_ended = number_of(job, "nodes") == 1 && shown(job, "phase") == "running" && live < all;
+  return (some_ended ? std::to_string(live) + " of " : "") + shown(job, "world_size") + " " + shown(job, "phase");
+}
+
+Row row_of(const std::string& state) {
+  const launcher::JsonMembers job = *launcher::json_members(state);
   const std::string nodes = shown(job, "nodes") == "0" ? "waits" : shown(job, "node_rank") + "/" + shown(job, "nodes");
   const std::string program = shown(job, "program");
   return {shown(job, "job"),   nodes,
           shown(job, "pid"),   clock_time(number_of(job, "seconds")),
-          shown(job, "round"), shown(job, "world_size") + " " + shown(job, "phase"),
+          shown(job, "round"), workers_in_words(job, state),
           shown(job, "step"),  program.substr(program.rfind('/') + 1)};
 }
 
@@ -73,7 +84,7 @@ int list_jobs(const std::vector<std::string>& arguments) {
   const AgentAnswers answers = ask_all_agents("ps");
   for (const auto& [state, socket] : answers.all) {
     if (as_json) puts(state.c_str());
-    if (!as_json) rows.push_back(row_of(*launcher::json_members(state)));
+    if (!as_json) rows.push_back(row_of(state));
   }
   if (!as_json) {
     for (const std::string& line : table(rows)) puts(line.c_str());
