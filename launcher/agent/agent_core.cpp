@@ -506,6 +506,8 @@ void AgentCore::take_words(WorkerFailure& failure, const WorkerWords& words) con
   failure.error_record = words.error_record;
   failure.stderr_log = words.stderr_log;
   failure.flight_recorder = words.flight_recorder;
+  // The worker may have taken its time to end, so that the death of another one was noticed first.
+  if (words.failed_by) failure.time = std::min(failure.time, *words.failed_by);
   if (failure.stopped_by_ddprun) return;
   failure.hint =
       hint_for(failure, {.python = config_.python,

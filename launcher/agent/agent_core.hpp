@@ -181,7 +181,8 @@ struct WorkerWords {  // what a dead worker left, known once its streams are dra
   std::string flight_recorder = {};  // libddp's file; empty: none
   std::string log_error = {};        // why its last lines may be missing in files that it wrote itself; else empty
   std::string gpu_fault = {};        // what has happened to the memory of its GPU; else empty
-  bool has_stdin = true;             // false: its stdin is empty, and the user has not asked for that
+  std::optional<rendezvous::WallTime> failed_by = {};  // from its error file; nothing: not known
+  bool has_stdin = true;                               // false: its stdin is empty, and the user has not asked for that
 };
 struct WordsRead {  // answer to ReadWords
   std::vector<int> local_ranks;

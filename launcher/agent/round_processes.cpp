@@ -20,6 +20,7 @@
 #include "rendezvous/base/error.hpp"
 #include "rendezvous/base/random_id.hpp"
 #include "rendezvous/base/text.hpp"
+#include "rendezvous/link/printable.hpp"
 #include "rendezvous/machine/process_folder.hpp"
 #include "rendezvous/worker_contract.hpp"
 
@@ -34,6 +35,7 @@ namespace {
 
 constexpr std::chrono::seconds kDrainDeadline(2);           // for a log file that blocks when a round ends
 constexpr std::chrono::milliseconds kLookForLeftovers(20);  // a fork bomb's deaths must not fill all time
+constexpr std::size_t kCommandWidth = 100;                  // of a process that is named
 constexpr std::chrono::milliseconds kSweepAgain(10);        // while descendants are still being killed
 constexpr std::chrono::milliseconds kLookAgain(100);        // while they have time to end
 
@@ -49,6 +51,14 @@ ExitStatus status_of(int wait_status) {
 ExitStatus status_of(const siginfo_t& info) {
   if (info.si_code == CLD_EXITED) return {.code = info.si_status, .signal = 0};
   return {.code = 0, .signal = info.si_status};
+}
+
+// Returns the end of a second that an error file names; nothing if it is not between `start` and now.
+std::optional<rendezvous::WallTime> end_of_second(std::optional<std::int64_t> second, rendezvous::WallTime start) {
+  using std::chrono::seconds;
+  const auto second_of = [](rendezvous::WallTime time) { return std::chrono::floor<seconds>(time.time_since_epoch()); };
+  if (!second || *second < second_of(start).count() || *second > second_of(now()).count()) return std::nullopt;
+  return rendezvous::WallTime(seconds(*second + 1) - std::chrono::milliseconds(1));
 }
 
 // Returns what stdin is to workers of the ddprun with this guardian. The kernel does not stop them as it stops other
@@ -255,6 +265,7 @@ void RoundProcesses::on_workers_started(Spawned spawned) {
   for (int i = 0; i < config_.workers; ++i) {
     const auto index = static_cast<std::size_t>(i);
     workers_[index].pid = spawned_->pids()[index];
+    workers_[index].started_at = now();
     death_watch_.watch(i, workers_[index].pid);
     out_.events.worker_started(i, workers_[index].pid);
   }
@@ -340,6 +351,7 @@ void RoundProcesses::fork_successors() {
 void RoundProcesses::on_successor_started(int local_rank, Spawned spawned) {
   Worker& worker = workers_[static_cast<std::size_t>(local_rank)];
   worker.pid = spawned.pids()[0];
+  worker.started_at = now();
   worker.reaped = false;
   worker.spawned.emplace(std::move(spawned));
   death_watch_.watch(local_rank, worker.pid);
@@ -561,6 +573,7 @@ void RoundProcesses::reap() {
 
 void RoundProcesses::on_worker_exit(Worker& worker, ExitStatus status) {
   worker.reaped = true;
+  worker.succeeded = status.success();
   if (worker.rank == 0) store_search_.stop();
   WorkerExited event;
   event.local_rank = local_rank_of(worker);
@@ -672,9 +685,25 @@ void RoundProcesses::signal_leftovers() {
     if (worker && worker->leftovers_killed) {
       signal_family(child, SIGKILL);
     } else if (worker || clearing_) {
+      if (worker && worker->succeeded) tell_of_leftover(*worker, child);
       ask_to_end(child);
     }
   }
+}
+
+// Names a process that is ended since its worker has succeeded without waiting for it. Python's own helpers
+// (multiprocessing.resource_tracker) are left in this way on purpose.
+void RoundProcesses::tell_of_leftover(const Worker& worker, pid_t child) const {
+  const std::string command = command_line_of(child);
+  const bool was_told = asked_.count(child) != 0 || asked_groups_.count(worker.pid) != 0;
+  if (was_told || is_exiting(child) || command.empty() || command.find("multiprocessing") != command.npos) return;
+  out_.log.warning("leftovers",
+                   "process " + std::to_string(child) + " (" +
+                       rendezvous::cut_line(rendezvous::printable_line(command), kCommandWidth) + ") still ran when " +
+                       name_of(worker) +
+                       ", which had started it, exited with code 0: ddprun ends it with its worker; a worker must wait "
+                       "for what is to be completed",
+                   worker.rank);
 }
 
 // Sends SIGTERM to a child and everything below it, but to no process that was asked before.
@@ -779,6 +808,7 @@ WorkerWords RoundProcesses::words_of(const Worker& worker, Output::LastWords las
           has_recorder ? recorder : "",
           log_error,
           worker.gpu_fault,
+          end_of_second(error.unix_seconds, worker.started_at),
           worker.reads_stdin || config_.stdin_reader.who == StdinReader::Who::None};
 }
 

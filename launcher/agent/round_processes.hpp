@@ -130,6 +130,8 @@ class RoundProcesses {
     int round = 0;
     bool reaped = false;
     bool reads_stdin = false;
+    bool succeeded = false;
+    rendezvous::WallTime started_at{};
     bool leftovers_killed = false;  // what it left is killed as soon as it is found
     bool end_recorded = false;      // among the job's events
     std::string incarnation;
@@ -195,6 +197,7 @@ class RoundProcesses {
   void signal_leftovers();
   const Worker* left_by(pid_t child) const;
   void ask_to_end(pid_t child);
+  void tell_of_leftover(const Worker& worker, pid_t child) const;
   void kill_descendants();
   void clear_descendants();
   void on_all_gone();

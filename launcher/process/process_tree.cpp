@@ -225,6 +225,13 @@ std::string name_of(pid_t pid) {
 
 bool is_in_session_of(pid_t leader, pid_t pid) { return getsid(pid) == leader; }
 
+std::string command_line_of(pid_t pid) {
+  std::string words = read_file("/proc/" + std::to_string(pid) + "/cmdline").value_or("");
+  while (!words.empty() && words.back() == '\0') words.pop_back();
+  std::replace(words.begin(), words.end(), '\0', ' ');
+  return words;
+}
+
 bool is_in_background(pid_t pid) {
   const auto stat = read_stat(pid);
   return stat && stat->foreground > 0 && stat->foreground != stat->group;

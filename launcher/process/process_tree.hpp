@@ -34,6 +34,9 @@ bool was_started_with(pid_t pid, const std::string& name, const std::string& val
 // Returns the kernel's name of a process, at most 15 characters; empty if there is no such process.
 std::string name_of(pid_t pid);
 
+// Returns the words of a process's command line with blanks between; empty if there is no such process.
+std::string command_line_of(pid_t pid);
+
 // Returns whether the process is in the session that `leader` leads or led.
 bool is_in_session_of(pid_t leader, pid_t pid);
 

@@ -68,11 +68,11 @@ const json* member(const json& object, const char* name) {
 
 std::string text_in(const json* value) { return value && value->is_string() ? value->get<std::string>() : ""; }
 
-// Returns whether torchrun can take int() of the value.
-bool is_timestamp(const json* value) {
-  if (!value) return false;
-  if (value->is_number_integer()) return true;
-  return rendezvous::parse_number<std::int64_t>(text_in(value)).has_value();
+// Returns the number that torchrun gets by int() of the value; nothing if there is none.
+std::optional<std::int64_t> timestamp_in(const json* value) {
+  if (!value) return std::nullopt;
+  if (value->is_number_integer()) return value->get<std::int64_t>();
+  return rendezvous::parse_number<std::int64_t>(text_in(value));
 }
 
 std::string text_of(const json& message) {
@@ -85,13 +85,14 @@ std::string text_of(const json& message) {
   return trace.find(text) != std::string::npos ? trace : text + "\n" + trace;
 }
 
-// Returns whether launchers can read the record. Anything else may make them fail: torchrun's agent raises KeyError.
-bool has_known_shape(const json& content) {
+// Returns the time of a record that launchers can read. Anything else may make them fail: torchrun's agent raises
+// KeyError.
+std::optional<std::int64_t> timestamp_of(const json& content) {
   const json* message = member(content, kMessage);
-  if (!message) return false;
-  if (message->is_string()) return is_timestamp(member(content, kTimestamp));
+  if (!message) return std::nullopt;
+  if (message->is_string()) return timestamp_in(member(content, kTimestamp));
   const json* extra = member(*message, kExtraInfo);
-  return extra && is_timestamp(member(*extra, kTimestamp));
+  return extra ? timestamp_in(member(*extra, kTimestamp)) : std::nullopt;
 }
 
 std::string without_end(std::string text) {
@@ -130,14 +131,15 @@ ErrorFile read_error_file(const std::string& path) {
   file.text = message ? text_of(*message) : "";
   if (file.text.empty()) file.text = bytes;  // an unknown shape
   file.text = without_end(demangled(rendezvous::printable(file.text)));
-  if (has_known_shape(content)) file.record = dump(content);
+  file.unix_seconds = timestamp_of(content);
+  if (file.unix_seconds) file.record = dump(content);
   return file;
 }
 
 std::string record_for_parent(const rendezvous::WorkerFailure& cause, const std::string& details) {
   using std::chrono::duration_cast, std::chrono::seconds;
   json record = parsed(cause.error_record);
-  if (!has_known_shape(record)) {
+  if (!timestamp_of(record)) {
     const std::string what = describe(cause);
     std::string trace = what;
     if (!cause.message.empty()) trace += ":\n" + cause.message;

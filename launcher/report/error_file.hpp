@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "rendezvous/link/messages.hpp"
@@ -16,6 +17,7 @@ namespace ddp::launcher {
 struct ErrorFile {
   std::string text;    // what it says, printable, in one or more lines; empty if there is no file or nothing in it
   std::string record;  // the JSON if it has one of the two shapes, so that other launchers can read it; else empty
+  std::optional<std::int64_t> unix_seconds;  // when the record was written; nothing if there is none
 };
 
 // Reads the file without waiting, whatever it is: only a regular file, and only its first MiB.

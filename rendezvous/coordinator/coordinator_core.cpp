@@ -53,9 +53,13 @@ const WorkerFailure* cause_of(const std::vector<WorkerFailure>& failures) {
     if (f.status.signal != SIGABRT) return 2;  // mutant: crash
     return f.host == first.host ? 1 : 0;
   };
-  return &*std::min_element(failures.begin(), failures.end(), [&](const auto& a, const auto& b) {  // mutant: cause
-    return std::tuple(a.stopped_by_ddprun, -likelihood(a)) <
-           std::tuple(b.stopped_by_ddprun, -likelihood(b));  // mutant: cause_order
+  const auto order = [&](const WorkerFailure& f) { return std::tuple(f.stopped_by_ddprun, -likelihood(f)); };
+  const auto is_likelier = [&](const auto& a, const auto& b) { return order(a) < order(b); };  // mutant: cause_order
+  const auto cause = std::min_element(failures.begin(), failures.end(), is_likelier);          // mutant: cause
+  // Failures of one node may be noticed in another order than they happened. Clocks of two nodes are not compared.
+  return &*std::min_element(cause, failures.end(), [&](const auto& a, const auto& b) {
+    const bool are_alike = order(a) == order(*cause) && a.host == cause->host;
+    return are_alike && a.time < b.time;
   });
 }
 

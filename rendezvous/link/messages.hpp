@@ -52,7 +52,7 @@ struct WorkerFailure {
   std::string host;
   int pid = 0;
   ExitStatus status;
-  WallTime time;                         // when its agent learned of it
+  WallTime time;                         // when its agent learned of it, or before, if its error file says so
   bool already_exiting = false;          // it was exiting when this node's first failure was noticed
   bool stopped_by_ddprun = false;        // ddprun had told it to end: never a cause
   bool never_ran = false;                // its program cannot run here, so another round would fail in the same way

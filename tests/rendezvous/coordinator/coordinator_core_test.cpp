@@ -252,3 +252,17 @@ TEST_CASE("coordinator: the cause is the worker that died first, and a crash bef
   CHECK(cause_of({exited, elsewhere})->rank == 3);  // they do not end like this
   CHECK(cause_of({}) == nullptr);
 }
+
+TEST_CASE("coordinator: of failures on one node the cause is the earliest, though another one was noticed before",
+          "[rendezvous][unit]") {
+  using ddp::rendezvous::WallTime;
+  auto noticed = failure_of(0, {.code = 1}, 5), earlier = failure_of(1, {.code = 2}, 6);
+  noticed.time = WallTime(std::chrono::seconds(3));
+  earlier.time = WallTime(std::chrono::seconds(2));
+  CHECK(cause_of({noticed, earlier})->rank == 1);
+  auto elsewhere = earlier;
+  elsewhere.host = "b";
+  CHECK(cause_of({noticed, elsewhere})->rank == 0);  // clocks of two nodes are not compared
+  earlier.stopped_by_ddprun = true;
+  CHECK(cause_of({noticed, earlier})->rank == 0);
+}
