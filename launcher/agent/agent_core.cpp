@@ -509,12 +509,12 @@ void AgentCore::take_words(WorkerFailure& failure, const WorkerWords& words) con
   // The worker may have taken its time to end, so that the death of another one was noticed first.
   if (words.failed_by) failure.time = std::min(failure.time, *words.failed_by);
   if (failure.stopped_by_ddprun) return;
-  failure.hint =
-      hint_for(failure, {.python = config_.python,
-                         .log_error = words.log_error,
-                         .gpu_fault = words.gpu_fault,
-                         .has_stdin = words.has_stdin,
-                         .ended_before = workers_.at(static_cast<std::size_t>(failure.local_rank)).ended_before});
+  std::vector<int> ended_before;
+  for (const int other : workers_.at(static_cast<std::size_t>(failure.local_rank)).ended_before) {
+    const bool is_success = workers_.at(static_cast<std::size_t>(other)).success;
+    if (is_success) ended_before.push_back(assignment_.base_rank + other);
+  }
+  failure.hint = hint_for(failure, {config_.python, words.log_error, words.gpu_fault, words.has_stdin, ended_before});
 }
 
 // Kills workers that have not become quiet in time.
@@ -627,9 +627,10 @@ WorkerFailure& AgentCore::note_failure(int local_rank, rendezvous::WallTime time
     workers_exiting_.insert(others.begin(), others.end());
   }
   state_.failures.push_back(std::move(failure));
+  std::vector<int>& ended_before = workers_[static_cast<std::size_t>(local_rank)].ended_before;
+  ended_before = exiting;
   for (std::size_t i = 0; i < workers_.size(); ++i) {
-    if (!workers_[i].success) continue;
-    workers_[static_cast<std::size_t>(local_rank)].ended_before.push_back(assignment_.base_rank + static_cast<int>(i));
+    if (workers_[i].success) ended_before.push_back(static_cast<int>(i));
   }
   return state_.failures.back();
 }
@@ -896,7 +897,8 @@ void AgentCore::tell_waiting() {
                               : live == 1 ? "1 worker"
                                           : std::to_string(live) + " workers";
   const std::string again = rendezvous::signal_name(users_signal_) + (users_signal_ == SIGINT ? " (Ctrl-C)" : "");
-  act(LogLine{.text = "waiting for " + awaited + " to end, for another " + in_seconds(*deadline_ - now_) +
+  act(LogLine{.text = "waiting for " + awaited + " to end, for another " +
+                      in_seconds(std::chrono::ceil<std::chrono::seconds>(*deadline_ - now_)) +
                       " at most (--shutdown-timeout); another " + again + " kills them at once",
               .is_of_job = true});
 }

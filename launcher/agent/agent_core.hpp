@@ -391,9 +391,9 @@ class AgentCore {
     bool told = false;                                               // it alone was told to end
     bool killed = false;                                             // it alone was killed
     enum class Words { Unread, Asked, Read } words = Words::Unread;  // that it has left
-    std::vector<int> ended_before{};                                 // ranks that had exited with 0 when it failed
-    std::optional<TimePoint> leftovers_until = {};                   // when what it left is killed, if that is to come
-    std::chrono::milliseconds leftover_grace{0};                     // the time that it has until then
+    std::vector<int> ended_before{};  // local ranks that had exited with 0, or were about to exit, when it failed
+    std::optional<TimePoint> leftovers_until = {};  // when what it left is killed, if that is to come
+    std::chrono::milliseconds leftover_grace{0};    // the time that it has until then
     // While a successor is on its way: how the process before it died, and when and why this one will count as failed.
     struct Succession {
       WorkerExited death;

@@ -190,28 +190,25 @@ void RoundProcesses::never_started() {
 }
 
 void RoundProcesses::prepare_workers() {
-  const StdinReader::Source stdin_source = source_of_stdin(config_.launcher_pid);
   workers_.clear();
   workers_.resize(static_cast<std::size_t>(config_.workers));
   last_round_ = {};
   filter_lines(start_->round - 1);
   if (file_timer_) file_timer_->begin_round();
-  for (int i = 0; i < config_.workers; ++i) start_->commands.push_back(prepare_worker(i, stdin_source));
+  for (int i = 0; i < config_.workers; ++i) start_->commands.push_back(prepare_worker(i));
   out_.output.begin_round();
 }
 
-WorkerCommand RoundProcesses::prepare_worker(int local_rank, StdinReader::Source stdin_source) {
+WorkerCommand RoundProcesses::prepare_worker(int local_rank) {
   Worker& worker = workers_[static_cast<std::size_t>(local_rank)];
   worker.rank = start_->assignment.base_rank + local_rank;
   last_round_.ranks.push_back(worker.rank);
   worker.round = start_->round;
   worker.error_file = out_.attempts.error_file(start_->round - 1, local_rank);
-  return prepare_process(local_rank, stdin_source,
-                         {start_->round, start_->assignment, start_->agent_socket, &start_->files, false});
+  return prepare_process(local_rank, {start_->round, start_->assignment, start_->agent_socket, &start_->files, false});
 }
 
-WorkerCommand RoundProcesses::prepare_process(int local_rank, StdinReader::Source stdin_source,
-                                              const StartPlace& start) {
+WorkerCommand RoundProcesses::prepare_process(int local_rank, const StartPlace& start) {
   Worker& worker = workers_[static_cast<std::size_t>(local_rank)];
   worker.incarnation = rendezvous::random_id();
   WorkerCommand command;
@@ -234,7 +231,7 @@ WorkerCommand RoundProcesses::prepare_process(int local_rank, StdinReader::Sourc
     route.goes_on = worker.pid_before != 0;
     return start.files->emplace_back(out_.output.open_stream(route)).get();
   };
-  worker.reads_stdin = config_.stdin_reader.reads(worker.rank, stdin_source);
+  worker.reads_stdin = config_.stdin_reader.reads(worker.rank, source_of_stdin(config_.launcher_pid));
   command.stdin_fd = worker.reads_stdin ? STDIN_FILENO : -1;
   if (!routes.are_one) command.stdout_fd = open_stream(routes.out);
   command.stderr_fd = open_stream(routes.err);
@@ -320,8 +317,8 @@ void RoundProcesses::start_in_place(int local_rank, bool is_successor) {
   if (!worker.error_file.empty()) unlink(worker.error_file.c_str());
   try {
     PendingSuccessor pending{.local_rank = local_rank};
-    pending.command = prepare_process(local_rank, source_of_stdin(config_.launcher_pid),
-                                      {worker.round, assignment_, agent_socket_, &pending.files, is_successor});
+    pending.command =
+        prepare_process(local_rank, {worker.round, assignment_, agent_socket_, &pending.files, is_successor});
     out_.output.begin_round();
     successors_.push_back(std::move(pending));
   } catch (const Error& error) {
@@ -573,7 +570,7 @@ void RoundProcesses::reap() {
 
 void RoundProcesses::on_worker_exit(Worker& worker, ExitStatus status) {
   worker.reaped = true;
-  worker.succeeded = status.success();
+  worker.names_leftover = status.success() && asked_groups_.count(worker.pid) == 0;
   if (worker.rank == 0) store_search_.stop();
   WorkerExited event;
   event.local_rank = local_rank_of(worker);
@@ -643,7 +640,7 @@ std::string RoundProcesses::why_it_never_ran(const ExecFailure& failure) const {
 
 // Returns the worker that left this child of ours when it exited; null: none did. Living workers orphan processes too,
 // so the session tells them apart, and the incarnation for a process that is in another one.
-const RoundProcesses::Worker* RoundProcesses::left_by(pid_t child) const {
+RoundProcesses::Worker* RoundProcesses::left_by(pid_t child) {
   const auto found = std::find_if(workers_.begin(), workers_.end(), [&](const Worker& w) {
     const bool by_this =
         w.reaped && (is_in_session_of(w.pid, child) || was_started_with(child, contract::kIncarnation, w.incarnation));
@@ -681,11 +678,11 @@ void RoundProcesses::signal_leftovers() {
     const auto is_living = [&](const Worker& w) { return !w.reaped && w.pid == child; };
     if (std::any_of(workers_.begin(), workers_.end(), is_living)) continue;
     if (std::find(kept.begin(), kept.end(), child) != kept.end()) continue;
-    const Worker* const worker = left_by(child);
+    Worker* const worker = left_by(child);
     if (worker && worker->leftovers_killed) {
       signal_family(child, SIGKILL);
     } else if (worker || clearing_) {
-      if (worker && worker->succeeded) tell_of_leftover(*worker, child);
+      if (worker && worker->names_leftover) tell_of_leftover(*worker, child);
       ask_to_end(child);
     }
   }
@@ -693,10 +690,10 @@ void RoundProcesses::signal_leftovers() {
 
 // Names a process that is ended since its worker has succeeded without waiting for it. Python's own helpers
 // (multiprocessing.resource_tracker) are left in this way on purpose.
-void RoundProcesses::tell_of_leftover(const Worker& worker, pid_t child) const {
+void RoundProcesses::tell_of_leftover(Worker& worker, pid_t child) {
   const std::string command = command_line_of(child);
-  const bool was_told = asked_.count(child) != 0 || asked_groups_.count(worker.pid) != 0;
-  if (was_told || is_exiting(child) || command.empty() || command.find("multiprocessing") != command.npos) return;
+  if (is_exiting(child) || command.empty() || command.find("multiprocessing") != command.npos) return;
+  worker.names_leftover = false;
   out_.log.warning("leftovers",
                    "process " + std::to_string(child) + " (" +
                        rendezvous::cut_line(rendezvous::printable_line(command), kCommandWidth) + ") still ran when " +

@@ -130,7 +130,7 @@ class RoundProcesses {
     int round = 0;
     bool reaped = false;
     bool reads_stdin = false;
-    bool succeeded = false;
+    bool names_leftover = false;  // what it leaves is named, once: it has exited with 0, and nobody had asked it to
     rendezvous::WallTime started_at{};
     bool leftovers_killed = false;  // what it left is killed as soon as it is found
     bool end_recorded = false;      // among the job's events
@@ -183,8 +183,8 @@ class RoundProcesses {
   std::string why_it_never_ran(const ExecFailure& failure) const;
   void start_workers();
   void prepare_workers();
-  WorkerCommand prepare_worker(int local_rank, StdinReader::Source stdin_source);
-  WorkerCommand prepare_process(int local_rank, StdinReader::Source stdin_source, const StartPlace& place);
+  WorkerCommand prepare_worker(int local_rank);
+  WorkerCommand prepare_process(int local_rank, const StartPlace& place);
   void start_in_place(int local_rank, bool is_successor);
   void fork_successors();
   void on_successor_started(int local_rank, Spawned spawned);
@@ -195,9 +195,9 @@ class RoundProcesses {
   bool cancel_start();
   void look_for_leftovers();
   void signal_leftovers();
-  const Worker* left_by(pid_t child) const;
+  Worker* left_by(pid_t child);
   void ask_to_end(pid_t child);
-  void tell_of_leftover(const Worker& worker, pid_t child) const;
+  void tell_of_leftover(Worker& worker, pid_t child);
   void kill_descendants();
   void clear_descendants();
   void on_all_gone();

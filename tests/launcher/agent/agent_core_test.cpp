@@ -520,9 +520,11 @@ TEST_CASE("agent: a rank that lost its peer learns that the peer had ended with 
           "[launcher][unit]") {
   Fixture agent;
   agent.run(1, 4);
-  agent.exit(0, {});
-  agent.exit(1, {.code = 1});
+  const bool was_exiting = GENERATE(false, true);
+  if (!was_exiting) agent.exit(0, {});
+  agent.exit(1, {.code = 1}, was_exiting ? std::vector<int>{0} : std::vector<int>{});
   agent.stop(1);
+  if (was_exiting) agent.exit(0, {});
   SECTION("lost") {
     agent.step(AllGone{{{}, {.message = "RuntimeError: [gloo/transport/tcp/pair.cc:534] Connection closed by peer"}}});
     CHECK(agent.core.state().failures.at(0).hint.starts_with("rank 4 had already exited with code 0"));
