@@ -226,7 +226,7 @@ std::string name_of(pid_t pid) {
 bool is_in_session_of(pid_t leader, pid_t pid) { return getsid(pid) == leader; }
 
 std::string command_line_of(pid_t pid) {
-  std::string words = read_file("/proc/" + std::to_string(pid) + "/cmdline").value_or("");
+  std::string words = read_file(rendezvous::process_folder(pid) + "/cmdline").value_or("");
   while (!words.empty() && words.back() == '\0') words.pop_back();
   std::replace(words.begin(), words.end(), '\0', ' ');
   return words;
