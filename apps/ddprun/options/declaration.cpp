@@ -111,8 +111,9 @@ void Declaration::parse(const std::vector<std::string>& words) {
   for (std::size_t i = 0; i < options_.size(); ++i) {
     if (given.contains(i) || options_[i].variable.empty()) continue;
     const char* value = getenv(options_[i].variable.c_str());
-    const std::string_view text = rendezvous::trimmed(value ? value : "");  // files end with a newline
-    if (!text.empty()) take(i, std::string(text), options_[i].variable + " (--" + options_[i].name + ")");
+    std::string text = value ? value : "";
+    text.erase(text.find_last_not_of("\r\n") + 1);  // with which files end
+    if (!text.empty()) take(i, text, options_[i].variable + " (--" + options_[i].name + ")");
   }
 }
 

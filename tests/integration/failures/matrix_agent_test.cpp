@@ -244,7 +244,7 @@ TEST_CASE("failure: a time of day that jumps by an hour either way changes nothi
   }
   for (Process* node : {&one, &other}) {
     CHECK(count(node->out(), "met") == 1);
-    CHECK(node->err().empty());
+    CHECK(count(node->err(), "\n") == 1);  // which says that localhost is each machine itself
   }
   const std::time_t before = std::time(nullptr);
   ::kill(std::stoi(all_after(one.out(), "ready ").front()), SIGKILL);

@@ -70,7 +70,7 @@ TEST_CASE("given options: a variable sets the default, unless it is empty", "[ap
   CHECK(parse({}).role == "trainer");
   CHECK(parse({"--role=ps"}).role == "ps");
   CHECK(parse({}).max_restarts == 0);
-  const Variable from_file("PET_MAX_RESTARTS", " 2\n");
+  const Variable from_file("PET_MAX_RESTARTS", "2\n");
   CHECK(parse({}).max_restarts == 2);
 }
 
