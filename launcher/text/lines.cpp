@@ -18,6 +18,7 @@ std::string_view last_state(std::string_view line) {
 }  // namespace
 
 void forget_overwritten(std::string& text) {
+  if (text.find('\r') == text.npos) return;  // most programs write no progress bar, and some write much
   std::string kept;
   for (std::size_t at = 0; at < text.size();) {
     const std::size_t newline = std::min(text.find('\n', at), text.size());
