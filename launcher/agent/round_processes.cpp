@@ -35,7 +35,7 @@ namespace {
 
 constexpr std::chrono::seconds kDrainDeadline(2);           // for a log file that blocks when a round ends
 constexpr std::chrono::milliseconds kLookForLeftovers(20);  // a fork bomb's deaths must not fill all time
-constexpr std::size_t kCommandWidth = 100;                  // of a process that is named
+constexpr std::size_t kCommandWidth = 100;                  // characters of a command line in a message
 constexpr std::chrono::milliseconds kSweepAgain(10);        // while descendants are still being killed
 constexpr std::chrono::milliseconds kLookAgain(100);        // while they have time to end
 

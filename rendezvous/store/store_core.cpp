@@ -2,8 +2,8 @@
 #include "rendezvous/store/store_core.hpp"
 
 #include <cerrno>
-#include <cstring>
 #include <cstdlib>
+#include <cstring>
 #include <utility>
 
 namespace ddp::rendezvous {

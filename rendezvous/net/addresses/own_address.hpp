@@ -25,7 +25,7 @@ std::string address_towards(const std::string& numeric);
 // needs them, which may block (NameLookup::wait_for).
 class NamedHost {
  public:
-  using Log = std::function<void(const std::string&)>;  // is told if the lookup is slow
+  using Log = std::function<void(const std::string&)>;  // takes a message if the lookup is slow
   NamedHost(std::string name, Log log = {}) : name_(std::move(name)), log_(std::move(log)) {}
   NamedHost(const char* name) : NamedHost(std::string(name)) {}
 

@@ -353,7 +353,7 @@ TEST_CASE("logs: a --log-dir that is a file is refused", "[launcher][integration
   CHECK(count(result.err, "this is a file; give a folder") == 1);
 }
 
-TEST_CASE("logs: a --local-ranks-filter without a local rank of this node is told", "[launcher][integration]") {
+TEST_CASE("logs: a --local-ranks-filter without a local rank of this node gets a warning", "[launcher][integration]") {
   const Result result = run(ddprun({"--nproc_per_node=2", "--local-ranks-filter=2,5"}, {"say=out"}));
   CHECK((result.code == 0 && result.out.empty()));
   CHECK(count(result.err, "--local-ranks-filter 2,5: the local ranks here are 0 to 1, so no worker's output") == 1);
