@@ -61,8 +61,8 @@ std::optional<rendezvous::WallTime> end_of_second(std::optional<std::int64_t> se
   return rendezvous::WallTime(seconds(*second + 1) - std::chrono::milliseconds(1));
 }
 
-// Returns what stdin is to workers of the ddprun with this guardian. The kernel does not stop them as it stops other
-// processes that read from the terminal in the background, since they are in sessions of their own.
+// Returns what stdin is to workers of the ddprun with this guardian. Workers lead sessions of their own, so the kernel
+// does not stop a worker in the background that reads from the terminal.
 StdinReader::Source source_of_stdin(pid_t guardian) {
   using Source = StdinReader::Source;
   if (isatty(STDIN_FILENO) == 0) return Source::FileOrPipe;

@@ -409,7 +409,7 @@ class CoordinatorCore {
 // Returns the failure that explains the others; null: there is none. They are given in order of arrival. A failure that
 // came by itself goes before one that ddprun caused; among workers that were dead or dying when the first failure was
 // noticed, a signal goes before an exit code (a crash makes its peers exit, not the other way round); then the first
-// one, or one of the same node that happened before it.
+// failure, or an earlier failure of the same node.
 const WorkerFailure* cause_of(const std::vector<WorkerFailure>& failures);
 
 }  // namespace ddp::rendezvous

@@ -89,7 +89,7 @@ class KeyMap {
   // Returns null if there is no such key.
   const Entry* find(std::string_view key) const {
     const std::uint32_t hash = hash_of(key, seed_);
-    const Entry* entry = buckets_.data()[bucket_of(hash)];
+    const Entry* entry = buckets_.data()[bucket_of(hash)];  // the hot path: bucket_of() is below the size, unchecked
     while (entry != nullptr && !(entry->hash_ == hash && entry->key() == key)) entry = entry->next_;
     return entry;
   }

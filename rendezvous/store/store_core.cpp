@@ -178,6 +178,7 @@ void StoreCore::multi_get(Fields fields, Replies& out) {
     return void(out.close = "asked for more than " + std::to_string(kMaxReplyBytes) + " bytes at once");
   }
   if (!out.has_room(size)) return void(out.close = kNoRoom);
+  // The answer grows once, not twice for each value.
   std::size_t at = out.answer.size();
   out.answer.resize(at + size);
   for (const std::string_view value : texts_) {

@@ -216,6 +216,7 @@ class ProcessGroup final : private DeadlineWatch::Watched {
   std::uint64_t start_message(const Operation& operation, Milliseconds timeout, Lock& lock);
   int wait_for_message(std::uint64_t sequence, Lock& lock);
   void start_waiter(Message& message);
+  Message* join_callers(std::uint64_t sequence);
   bool poll_message(std::uint64_t sequence, Clock::time_point until, Lock& lock);
   void await_message(Message& message, Lock& lock, std::optional<Clock::time_point> until = std::nullopt);
   int collect(std::uint64_t sequence, Lock& lock);

@@ -40,9 +40,17 @@ void ProcessGroup::start_waiter(Message& message) {
   });
 }
 
+// Counts the calling thread among those that wait for the message. Returns null if the message is already collected.
+ProcessGroup::Message* ProcessGroup::join_callers(std::uint64_t sequence) {
+  Message* const message = messages_.find(sequence);
+  if (message == nullptr) return nullptr;
+  ++message->callers;
+  if (message->waiter.joinable()) changed_.notify_all();  // the waiter may hold back a failure
+  return message;
+}
+
 int ProcessGroup::wait_for_message(std::uint64_t sequence, Lock& lock) {
-  if (Message* message = messages_.find(sequence)) ++message->callers;
-  changed_.notify_all();
+  join_callers(sequence);
   while (!ended(sequence)) {
     Message* message = messages_.find(sequence);
     if (state_ == State::Alive && !message->awaited) {
@@ -59,9 +67,7 @@ int ProcessGroup::wait_for_message(std::uint64_t sequence, Lock& lock) {
 // Polls a message until it has ended or `until` has passed. Gloo has no way to test a message, only to wait for it, so
 // there a thread of the message's own waits.
 bool ProcessGroup::poll_message(std::uint64_t sequence, Clock::time_point until, Lock& lock) {
-  Message* message = messages_.find(sequence);
-  if (message != nullptr) ++message->callers;
-  changed_.notify_all();
+  Message* message = join_callers(sequence);
   if (state_ == State::Alive && message != nullptr && !message->ended && !message->awaited) {
     if (HostMessage::can_poll(channel_)) {
       message->awaited = true;
@@ -78,8 +84,8 @@ bool ProcessGroup::poll_message(std::uint64_t sequence, Clock::time_point until,
 }
 
 // A receive that was dropped goes on into memory of its own: nobody may ever send to it, and a message that comes must
-// not be taken by the next receive. Other backends than "ddp" cannot move a receive,
-// so drop() waits for it, as for every other operation.
+// not be taken by the next receive. Other backends than "ddp" cannot move a receive to other memory, so drop() waits
+// for the receive to end, as for every other operation.
 void ProcessGroup::drop(std::uint64_t sequence) {
   Lock lock(mutex_);
   check_issued(sequence);
@@ -107,7 +113,8 @@ void ProcessGroup::await_message(Message& message, Lock& lock, std::optional<Clo
             : message.transfer.wait(channel_, message.operation, message.deadline, &peer, &disagreement, &error);
   if (config_.call_log && status == DDP_BACKEND_OK && disagreement.empty()) config_.call_log->message_ended();
   lock.lock();
-  // A receive that has failed is news to its caller only: a rank may leave without a message that another one awaits.
+  // A failed receive fails the group only once a caller waits for the message: the sender may have left the job without
+  // ever sending it.
   if (status != DDP_BACKEND_OK && message.operation.kind == OperationKind::Receive) {
     changed_.wait(lock, [&] { return message.callers > 0 || message.left_over || state_ != State::Alive; });
   }

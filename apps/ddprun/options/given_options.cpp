@@ -166,9 +166,8 @@ void declare_output(Declaration& d, GivenOptions& given) {
   d.value(
        "stdin", given.stdin_reader, "RANK|all|none",
        "Worker that reads ddprun's stdin: a rank of the job, all workers, or none. The stdin of the others is empty. "
-       "Default: rank 0 if stdin is a terminal, else all. While ddprun is in the background of a shell, no worker "
-       "reads "
-       "the terminal.")
+       "Default: rank 0 if stdin is a terminal, else all. While ddprun is in the background of a shell, no "
+       "worker reads the terminal.")
       .ddprun_only();
 }
 

@@ -139,7 +139,7 @@ TEST_CASE("failure hint: a worker that found its stdin empty is advised to take 
   }
 }
 
-TEST_CASE("failure hint: a rank that lost another one that had ended with 0 gets its name", "[launcher][unit]") {
+TEST_CASE("failure hint: a lost connection to a rank that had ended with 0 names that rank", "[launcher][unit]") {
   WorkerFailure failure;
   failure.status.code = 1;
   failure.stderr_tail = {"RuntimeError: [gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:4242"};

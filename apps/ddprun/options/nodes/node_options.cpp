@@ -314,11 +314,11 @@ void resolve_nodes(const NodeOptions& options, const std::function<void(const st
   }
   resolve_conf(conf, log, config);
   config.local_addr = without_brackets(options.local_addr);
-  // As with torchrun, except that it drops an id that is given to a job without an endpoint.
   if (rendezvous::printable_line(options.rdzv_id) != options.rdzv_id) {
     throw UsageError("--rdzv-id " + options.rdzv_id +
                      ": some bytes of this id are no printable UTF-8 text; leave them out");
   }
+  // As with torchrun, except that it drops an id that is given to a job without an endpoint.
   const bool is_alone = one && is_standalone(options);
   config.job.id = !options.rdzv_id.empty() ? options.rdzv_id : is_alone ? rendezvous::random_id() : "none";
   // A static job's store is at the port that was given, so torchrun never has another one for workers.
