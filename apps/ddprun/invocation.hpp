@@ -8,6 +8,7 @@
 #include <string>
 
 #include "launcher/config/compatibility_mode.hpp"
+#include "launcher/config/launch_config.hpp"
 #include "launcher/hosts/wire/job_header.hpp"
 
 namespace ddp::apps {
@@ -27,6 +28,7 @@ struct Invocation {
   std::string python;
   std::optional<Caller> caller;
   std::optional<launcher::HostPlace> place;  // that the head has given to this host, see launcher/hosts
+  std::optional<launcher::ToHead> to_head;   // then, too
 
   const char* name() const { return compatibility == launcher::CompatibilityMode::Torchrun ? "torchrun" : "ddprun"; }
 };

@@ -12,6 +12,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <ctime>
 #include <optional>
 #include <string_view>
@@ -37,12 +38,14 @@
 #include "launcher/platform/platform.hpp"
 #include "launcher/process/limits.hpp"
 #include "launcher/report/error_file.hpp"
+#include "launcher/report/failure_report.hpp"
 #include "rendezvous/worker_contract.hpp"
 
 namespace {
 
 using ddp::apps::Invocation;
 using ddp::launcher::CompatibilityMode;
+using ddp::launcher::ToHead;
 
 constexpr int kWrongUsage = 2;
 
@@ -53,8 +56,13 @@ void leave_error_file(const char* what) {
   ddp::launcher::write_error_file(path, ddp::launcher::record_for_parent(what, time(nullptr)));
 }
 
-// Prints the error and returns the exit code. Leaves the error file too, except for wrong usage, as torchrun does.
-int fail(int exit_code, const char* what) {
+// Prints the error, or leaves that to the head of a job with --hosts, and returns the exit code. Leaves the error file
+// too, except for wrong usage, as torchrun does.
+int fail(int exit_code, const char* what, const std::optional<ToHead>& head = std::nullopt) {
+  if (head) {
+    head->cannot_begin(exit_code, what);
+    return exit_code;
+  }
   fprintf(stderr, "ddprun: %s\n", what);
   if (exit_code != kWrongUsage) leave_error_file(what);
   return exit_code;
@@ -74,6 +82,7 @@ int failure_code(const Invocation& invocation, int exit_code) {
 }
 
 int wrong_usage(const Invocation& invocation, const char* what) {
+  if (invocation.to_head) return fail(kWrongUsage, what, invocation.to_head);
   if (invocation.caller) leave_error_file(what);  // nobody has typed these options
   if (invocation.compatibility == CompatibilityMode::Torchrun) {
     fprintf(stderr, "usage: torchrun [-h] [options] training_script ...\ntorchrun: error: %s\n", what);
@@ -97,9 +106,10 @@ int run(const ddp::apps::Launch& launch) {
       return ddp::launcher::run_agent(launch.config, launch.log, guarded, farewell, parts ? &*parts : nullptr);
     } catch (const std::system_error& error) {
       const bool is_limit = error.code() == std::errc::resource_unavailable_try_again;
-      return fail(1, (error.what() + (is_limit ? ": " + ddp::launcher::describe_process_limit() : "")).c_str());
+      return fail(1, (error.what() + (is_limit ? ": " + ddp::launcher::describe_process_limit() : "")).c_str(),
+                  launch.config.to_head);
     } catch (const std::exception& error) {
-      return fail(1, error.what());
+      return fail(1, error.what(), launch.config.to_head);
     }
   };
   const bool is_task = ddp::launcher::is_task_of_slurm(ddp::launcher::own_surroundings(), getpid());
@@ -133,6 +143,23 @@ int start_on_all(const ddp::apps::StartOnAll& start) {
                      .c_str());
 }
 
+// Runs the job on its hosts, and writes the report that --report-file asks for. The first host does not know that the
+// job ended because a host was lost.
+int run(const ddp::apps::StartOnHosts& start) {
+  const ddp::apps::HeadNote note(start.head);
+  const ddp::launcher::HeadEnd end = ddp::launcher::run_head(start.head);
+  if (start.report_file.empty() || !end.has_begun) return end.code;
+  const std::string reason = end.loss.empty() ? "the first host has left no report" : end.loss;
+  const bool is_complete = end.loss.empty() && !end.report.empty();
+  const std::string report =
+      is_complete ? end.report
+                  : ddp::launcher::job_report({.program = start.program, .exit_code = end.code, .reason = reason});
+  if (!ddp::launcher::write_error_file(start.report_file, report)) {
+    fprintf(stderr, "ddprun: cannot write %s (--report-file): %s\n", start.report_file.c_str(), strerror(errno));
+  }
+  return end.code;
+}
+
 int start(const Invocation& invocation, const std::vector<std::string>& arguments) {
   if (invocation.caller) end_with(*invocation.caller);
   try {
@@ -146,17 +173,16 @@ int start(const Invocation& invocation, const std::vector<std::string>& argument
     }
     if (const auto* on_all = std::get_if<ddp::apps::StartOnAll>(&options)) return start_on_all(*on_all);
     if (const auto* on_hosts = std::get_if<ddp::apps::StartOnHosts>(&options)) {
-      const ddp::apps::HeadNote note(on_hosts->head);
-      return failure_code(invocation, ddp::launcher::run_head(on_hosts->head));
+      return failure_code(invocation, run(*on_hosts));
     }
     return failure_code(invocation, run(std::get<ddp::apps::Launch>(options)));
   } catch (const ddp::apps::SyntaxError& error) {
     return wrong_usage(invocation, error.what());
   } catch (const ddp::apps::UsageError& error) {
-    return invocation.compatibility == CompatibilityMode::Torchrun ? fail(1, error.what())
+    return invocation.compatibility == CompatibilityMode::Torchrun ? fail(1, error.what(), invocation.to_head)
                                                                    : wrong_usage(invocation, error.what());
   } catch (const ddp::launcher::ProgramError& error) {
-    return failure_code(invocation, fail(error.exit_code(), error.what()));
+    return failure_code(invocation, fail(error.exit_code(), error.what(), invocation.to_head));
   }
 }
 
@@ -169,8 +195,10 @@ int main(int argc, char** argv) {
       return ddp::launcher::run_stack_helper({argv + 1, argv + argc});
     }
     if (argc == 2 && std::string_view(argv[1]) == ddp::launcher::kOnHost) {
-      return ddp::launcher::run_on_host([](const ddp::launcher::JobHeader& header) {
-        return start(ddp::apps::invocation_of(header), header.arguments);
+      return ddp::launcher::run_on_host([](const ddp::launcher::JobHeader& header, const ToHead& to_head) {
+        Invocation invocation = ddp::apps::invocation_of(header);
+        invocation.to_head = to_head;
+        return start(invocation, header.arguments);
       });
     }
     return start(ddp::apps::read_invocation(argc > 0 ? argv[0] : "ddprun"), {argv + 1, argv + argc});

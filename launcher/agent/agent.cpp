@@ -65,6 +65,7 @@ AgentConfig core_config(const LaunchConfig& config, const std::string& incarnati
           .workers = config.workers,
           .python = config.program.prefix.size() > 1 ? config.program.path : "",
           .coordinator = coordination.where(),
+          .advice = config.to_head ? "; --master-addr names another address of the first host" : "",
           .is_beside_coordinator = coordination.is_beside(),
           .endpoint_host = config.master_addr,
           .join_timeout = is_first ? timeouts.join : std::min(timeouts.join, timeouts.lost),

@@ -189,12 +189,12 @@ void AgentCore::watch_link() {
                                     ? ", longer than --rdzv-conf join_timeout, since etcd names a node: "
                                     : " (--rdzv-conf join_timeout): ";
       return end(kStartAgain, "no coordinator at " + config_.coordinator + " within " + in_seconds(joins_within) +
-                                  which + why_not_linked_);
+                                  which + why_not_linked_ + config_.advice);
     }
     if (!linked_ && now_ >= *next_waiting_line_) {
       next_waiting_line_ = now_ + kBetweenWaitingLines;
       act(LogLine{"waiting for the coordinator at " + config_.coordinator + ": " + why_not_linked_ + "; " +
-                  in_seconds(now_ - *started_) + " of " + in_seconds(joins_within)});
+                  in_seconds(now_ - *started_) + " of " + in_seconds(joins_within) + config_.advice});
     }
     return;
   }
@@ -358,6 +358,8 @@ void AgentCore::on_exit(Directive exit) {
   decision_until_.reset();
   // The first end stands: another coordinator may come while the workers end, and find that the record is gone.
   if (std::exchange(is_released_, true)) return;
+  // Before the first round the coordinator's only end with code 1 is the refusal of this node.
+  ends_alone_ = assigned_round_ == 0 && exit.exit_code == 1;
   const bool has_succeeded = phase_ == Phase::Idle && state_.succeeded;
   if (exit.exit_code == 0 && exit.round == assigned_round_ && exit.round > 0 && !has_succeeded) {
     exit.exit_code = 1;
@@ -947,6 +949,7 @@ void AgentCore::on(const HeadGone&) {
 
 // Ends this agent whatever the coordinator says, its workers first.
 void AgentCore::end(int exit_code, std::string reason) {
+  if (!exit_) ends_alone_ = true;
   Directive exit;
   exit.kind = Directive::Kind::Exit;
   exit.exit_code = exit_code;
@@ -1054,7 +1057,7 @@ void AgentCore::leave(Directive directive) {
   report();
   const int exit_code =
       directive.exit_code == 0 && !state_.unkillable.empty() ? 1 : directive.exit_code;  // mutant: left_behind
-  act(Leave{exit_code, std::move(directive), state_.unkillable});
+  act(Leave{exit_code, std::move(directive), state_.unkillable, ends_alone_});
 }
 
 // Returns whether there may be processes of the round that were not killed yet.

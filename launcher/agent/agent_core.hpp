@@ -74,6 +74,7 @@ struct AgentConfig {
   int workers = 1;
   std::string python = {};       // the interpreter that runs the workers; empty: none
   std::string coordinator = {};  // its endpoint, for messages: `10.0.0.1:29500`; empty: it is in this process
+  std::string advice = {};       // to the user, where the coordinator is not found
   // The coordinator is in a process beside this agent, and ends with it.
   bool is_beside_coordinator = false;
   std::string endpoint_host = {};                                      // as in AgentState
@@ -263,6 +264,7 @@ struct Leave {
   int exit_code = 0;
   rendezvous::Directive directive;  // why
   std::vector<int> unkillable;
+  bool is_own = false;  // this node ends alone, so no other node may know why
 };
 using AgentAction =
     std::variant<StartWorkers, StartMissing, RevokeRound, EndWorker, StartSuccessor, KillWorker, SignalWorkers,
@@ -422,6 +424,7 @@ class AgentCore {
   std::optional<rendezvous::Directive> next_;  // the round to run once idle
   std::optional<rendezvous::Directive> exit_;  // the directive to leave with once idle
   bool is_released_ = false;                   // the coordinator has told this node to leave
+  bool ends_alone_ = false;                    // as Leave::is_own
   int stop_signal_ = 0;                        // what the stop that is under way sent
   std::optional<TimePoint> deadline_;          // ends the stop, kill or clearing that is under way
   bool suspended_ = false;                     // by the user; the link goes on, so that the node is not lost

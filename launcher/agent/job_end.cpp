@@ -44,15 +44,19 @@ void log_failure(const LaunchConfig& config, const WorkerFailure& cause, const s
   log.error("job_failed", report, cause.rank, details);
 }
 
-void log_end(const LaunchConfig& config, const Leave& end, const std::vector<WorkerStacks>& stacks, NodeOutput& out) {
+void log_end(const LaunchConfig& config, const Leave& end, const LastRound& last_round,
+             const std::vector<WorkerStacks>& stacks, NodeOutput& out) {
   const Directive& why = end.directive;
   Log& log = out.log;
-  if (why.cause) {
+  const bool ends_alone = end.is_own && end.exit_code < 128;  // whoever sends a signal knows of it
+  if (config.to_head && ends_alone && last_round.ranks.empty()) {
+    config.to_head->cannot_begin(end.exit_code, why.reason);
+  } else if (why.cause) {
     log_failure(config, *why.cause, why.failures, stacks, log);
     // The report names flight recorders.
     const auto is_here = [&](const WorkerFailure& failure) { return out.attempts.has(failure.flight_recorder); };
     if (is_here(*why.cause) || std::any_of(why.failures.begin(), why.failures.end(), is_here)) out.attempts.keep();
-  } else if (end.exit_code != 0 && !config.is_told_elsewhere) {
+  } else if (end.exit_code != 0 && (ends_alone || !config.is_told_elsewhere)) {
     log.error("job_stopped", config.program.name + " stopped: " + why.reason);
   } else {
     log.info("job_succeeded", why.reason);
@@ -95,15 +99,17 @@ void write_report_file(const LaunchConfig& config, const Leave& end, const LastR
   const Directive& why = end.directive;
   if (path.empty()) return;
   if (!last_round.error_files.empty()) out.attempts.keep();  // the report names them
-  if (write_error_file(path, job_report({.program = config.program.name,
+  const std::string report = job_report({.program = config.program.name,
                                          .exit_code = end.exit_code,
                                          .reason = why.reason,
                                          .cause = why.cause,
                                          .failures = why.failures,
                                          .ranks = last_round.ranks,
-                                         .error_files = last_round.error_files}))) {
-    return;
-  }
+                                         .error_files = last_round.error_files});
+  // The head writes the file, with the report of the first node.
+  if (config.is_told_elsewhere) return;
+  if (config.to_head) return config.to_head->report(report);
+  if (write_error_file(path, report)) return;
   out.log.error("report_file", "cannot write " + path + " (--report-file): " + strerror(errno));
 }
 
@@ -142,7 +148,7 @@ void write_issue_report(const LaunchConfig& config, const Leave& end, const std:
 
 void report_job_end(const LaunchConfig& config, const Leave& end, const LastRound& last_round,
                     const std::vector<WorkerStacks>& stacks, IssueReport::Node node, NodeOutput& out) {
-  log_end(config, end, stacks, out);
+  log_end(config, end, last_round, stacks, out);
   write_parents_file(config, end, out.log);
   const bool is_torchrun = config.compatibility == CompatibilityMode::Torchrun;
   if (is_torchrun && !config.is_told_elsewhere) write_as_torchrun(config, end, last_round.error_files, out);

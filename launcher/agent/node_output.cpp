@@ -27,7 +27,7 @@ NodeOutput::NodeOutput(const LaunchConfig& config, const LogSettings& settings, 
       guardian(fcntl(guarded.guardian_fd, F_DUPFD_CLOEXEC, 0)),
       output([this](const std::string& line) { log.warning("output_lost", line); }, guardian.get()),
       attempts(
-          config.logs, config.compatibility, config.job.id,
+          config.logs, config.compatibility, config.job.id + (config.job.max_nodes > 1 ? "_" + host : ""),
           [this](const std::string& line) { log.warning("log_folder", line); },
           [&guarded](const std::string& folder) { guarded.remove_if_killed(folder); }),
       events({config.job.id, config.role, host, config.job.node_ranks_given ? "static" : "c10d", config.program.name},

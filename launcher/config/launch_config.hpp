@@ -6,6 +6,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -58,6 +59,13 @@ enum class KeepMemory { No, Yes, Shadow };
 // node ends, and the job may go on without it. No worker gets it.
 inline constexpr int kHeadIsGone = SIGPWR;
 
+// How a node of a job that --hosts has started reaches the head (launcher/hosts), which prints and writes for all
+// nodes.
+struct ToHead {
+  std::function<void(int exit_code, const std::string& why)> cannot_begin;  // this node never runs a worker
+  std::function<void(const std::string& json)> report;                      // the content of --report-file
+};
+
 struct LaunchConfig {
   CompatibilityMode compatibility = CompatibilityMode::Ddprun;
   int launcher_pid = 0;  // the process that the user started
@@ -99,6 +107,7 @@ struct LaunchConfig {
   std::optional<rendezvous::Secret> agreed_secret;  // where secret is auto, and one program has started all nodes
   bool agreed_secret_first = false;                 // before the files that auto looks for
   bool is_told_elsewhere = false;                   // the first node says on the same console how the job fares
+  std::optional<ToHead> to_head;                    // absent: no head has started this node
   bool any_user = false;                            // the job's port is for all users of this machine
 
   std::optional<std::string> gpus;  // --gpus, as for CUDA_VISIBLE_DEVICES

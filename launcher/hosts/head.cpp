@@ -21,6 +21,7 @@
 #include "rendezvous/base/random_id.hpp"
 #include "rendezvous/base/text.hpp"
 #include "rendezvous/link/printable.hpp"
+#include "rendezvous/net/addresses/own_address.hpp"
 
 namespace ddp::launcher {
 namespace {
@@ -66,20 +67,20 @@ class Head {
              .refused = [this](std::size_t host, const std::string& why) { fail(host, why); },
              .ended = [this](std::size_t host, const std::string& how) { end_link(host, how); }}) {}
 
-  int run() {
+  HeadEnd run() {
     signal(SIGPIPE, SIG_IGN);
     const sigset_t set = heads_signals();
     sigprocmask(SIG_BLOCK, &set, nullptr);
     signals_ = Descriptor(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
     carry_out(core_.begin());
-    while (!code_) {
+    while (!end_) {
       wait();
       carry_out(core_.tick(Clock::now()));
       beat();
     }
     for (std::size_t host = 0; host < config_.hosts.size(); ++host) console_.end(host);
     show_rest();
-    return *code_;
+    return {end_->code, end_->has_begun, end_->loss, report_};
   }
 
  private:
@@ -87,6 +88,7 @@ class Head {
     HeadCore::Settings settings{.hosts = {},
                                 .master_addr = config_.master_addr,
                                 .master_port = config_.master_port,
+                                .own_addresses = rendezvous::own_addresses(),
                                 .shutdown_timeout = config_.header.shutdown_timeout,
                                 .may_restart = config_.may_restart};
     for (const Host& host : config_.hosts) settings.hosts.push_back({host.name, is_this_machine(host, own_name_)});
@@ -116,6 +118,11 @@ class Head {
         return console_.take(host, HostConsole::Stream::Err, frame.payload);
       case FrameKind::Failed:
         return fail(host, text());
+      case FrameKind::CannotBegin:
+        return on_cannot_begin(host, text());
+      case FrameKind::Report:
+        if (host == 0) report_ += frame.payload;
+        return;
       case FrameKind::Exit:
         return on_exit_code(host, frame.payload);
       case FrameKind::Hello:
@@ -129,6 +136,14 @@ class Head {
       default:
         return fail(host, "it sends what only a head sends");
     }
+  }
+
+  void on_cannot_begin(std::size_t host, const std::string& text) {
+    const auto blank = text.find(' ');
+    const auto code = rendezvous::parse_number<int>(text.substr(0, blank));
+    if (!code || *code < 1 || *code > 255 || blank == std::string::npos)
+      return fail(host, "it sends " + text_of_exit(text));
+    carry_out(core_.cannot_begin(host, *code, text.substr(blank + 1), Clock::now()));
   }
 
   void on_exit_code(std::size_t host, const std::string& payload) {
@@ -252,9 +267,9 @@ class Head {
   void carry_out(const KillLink& action) { agents_.kill(action.host); }
   void carry_out(const EndLines& action) { console_.begin_again(action.host); }
   void carry_out(const CutLinks&) { agents_.cut_all(); }
-  void carry_out(const KillLinks&) { agents_.kill_all(); }
+  void carry_out(const KillLinks& action) { agents_.kill_all(action.signal); }
   void carry_out(const SayLine& action) { console_.say(action.text); }
-  void carry_out(const EndHead& action) { code_ = action.code; }
+  void carry_out(const EndHead& action) { end_ = action; }
 
   void send_header(std::size_t host) {
     agents_.send(host, FrameKind::Header, to_text(header_for(*header_, {host, config_.hosts[host]})));
@@ -275,11 +290,12 @@ class Head {
   std::optional<JobHeader> header_;  // what the job's hosts get, once it has begun
   Clock::time_point next_beat_ = Clock::now();
   bool was_stopped_ = false;
-  std::optional<int> code_;
+  std::string report_;
+  std::optional<EndHead> end_;
 };
 
 }  // namespace
 
-int run_head(const HeadConfig& config) { return Head(config).run(); }
+HeadEnd run_head(const HeadConfig& config) { return Head(config).run(); }
 
 }  // namespace ddp::launcher

@@ -25,8 +25,15 @@ struct HeadConfig {
   bool may_restart = false;        // the job may go on when a host is lost and comes back (--max-restarts)
 };
 
-// Runs the job and returns its exit code. Must be called while the process has one thread. Throws rendezvous::Error if
-// the launch agents cannot be started.
-int run_head(const HeadConfig& config);
+struct HeadEnd {
+  int code = 0;             // the job's exit code
+  bool has_begun = false;   // on all hosts
+  std::string loss = {};    // of a host, if that ended the job
+  std::string report = {};  // of the first host, if --report-file asks for one and the host was not lost before
+};
+
+// Runs the job. Must be called while the process has one thread. Throws rendezvous::Error if the launch agents cannot
+// be started.
+HeadEnd run_head(const HeadConfig& config);
 
 }  // namespace ddp::launcher

@@ -48,7 +48,7 @@ HeadCore::Actions HeadCore::exited(std::size_t host, int code, Time now) {
   OfHost& one = hosts_[host];
   if (one.state != State::Running) return {};
   one.state = State::Ended;
-  one.code = code;
+  if (!is_cut() || !has_failed()) one.code = code;
   // The agents tell each other that the job has failed, and each ends its own workers.
   if (code != 0) stop_within(settings_.shutdown_timeout + kBeyondTimeout, now);
   return host == 0 ? do_without_missing() : Actions{};
@@ -57,9 +57,23 @@ HeadCore::Actions HeadCore::exited(std::size_t host, int code, Time now) {
 HeadCore::Actions HeadCore::failed(std::size_t host, const std::string& how, Time now) {
   const State state = hosts_[host].state;
   // A host whose connection was closed here says so.
-  if ((!has_started_ && is_cut()) || state == State::Ended || state == State::Lost) return {};
-  return comes_back(host) ? tell_failure(host, how)
-                          : lose(host, how, now);  // the link of one that comes back ends soon
+  if (is_cut() || state == State::Ended || state == State::Lost) return {};
+  if (comes_back(host)) return tell_failure(host, how);
+  if (may_come_back(host)) return {};  // its link ends soon, which has it started again
+  if (has_started_) note_cause(host, how);
+  return lose(host, how, now);
+}
+
+HeadCore::Actions HeadCore::cannot_begin(std::size_t host, int code, const std::string& why, Time now) {
+  OfHost& one = hosts_[host];
+  if (one.state != State::Running) return failed(host, why, now);
+  if (one.was_started_again && may_come_back(host)) {
+    one.state = State::Connecting;
+    return tell_failure(host, why);
+  }
+  one.cannot_begin = true;
+  one.code = code;
+  return lose(host, why, now);
 }
 
 HeadCore::Actions HeadCore::link_ended(std::size_t host, const std::string& how, Time now) {
@@ -76,7 +90,7 @@ HeadCore::Actions HeadCore::link_ended(std::size_t host, const std::string& how,
       behind == 0 ? "" : "; with it " + std::to_string(behind) + (behind == 1 ? " host" : " hosts") + " behind it";
   const bool is_expected = (one.state == State::Ended && behind == 0) || one.state == State::Lost || is_cut();
   if (!is_expected) {
-    note_cause();
+    note_cause(host, how);
     actions = lose(host, how + and_behind, now);
   }
   append(actions, end_if_over());
@@ -140,16 +154,22 @@ bool HeadCore::all_are(State state) const {
   return std::all_of(hosts_.begin(), hosts_.end(), [state](const OfHost& host) { return host.state == state; });
 }
 
-// Where the other nodes find the first. If that is this machine, the others know from where they were reached.
+// Returns where the other nodes find the first. If that is this machine, the others know from where they were reached,
+// which is another machine's address where that was through a jump host.
 std::string HeadCore::address() const {
   if (!settings_.master_addr.empty()) return settings_.master_addr;
   if (!hosts_[0].info.is_local) return hosts_[0].hello.address;
   for (std::size_t i = 0; i < hosts_.size(); ++i) {
     const OfHost& host = hosts_[i];
-    if (host.info.is_local || !tree_.is_from_here(i) || host.hello.caller_address.empty()) continue;
+    if (host.info.is_local || !tree_.is_from_here(i) || !is_own_address(host.hello.caller_address)) continue;
     return host.hello.caller_address;
   }
   return hosts_[0].hello.address;
+}
+
+bool HeadCore::is_own_address(const std::string& address) const {
+  const auto& own = settings_.own_addresses;
+  return !address.empty() && (own.empty() || std::find(own.begin(), own.end(), address) != own.end());
 }
 
 HeadCore::Actions HeadCore::start() {
@@ -157,6 +177,7 @@ HeadCore::Actions HeadCore::start() {
   for (OfHost& host : hosts_) host.state = State::Running;
   begun_ = StartAll{address(), settings_.master_port != 0 ? settings_.master_port : hosts_[0].hello.port};
   Actions actions = tell_shared_machines();
+  append(actions, tell_environment());
   actions.push_back(*begun_);
   return actions;
 }
@@ -175,6 +196,16 @@ HeadCore::Actions HeadCore::tell_shared_machines() const {
                               "them out, list it once with the sum of the slots"});
   }
   return actions;
+}
+
+// A program may find a variable on this machine that it misses on the others.
+HeadCore::Actions HeadCore::tell_environment() const {
+  const auto is_local = [](const OfHost& host) { return host.info.is_local; };
+  const auto here = std::find_if(hosts_.begin(), hosts_.end(), is_local);
+  if (here == hosts_.end() || std::all_of(hosts_.begin(), hosts_.end(), is_local)) return {};
+  return {SayLine{"workers on " + here->info.name +
+                  " have all variables of this environment, those on the other hosts " +
+                  "a part of them (--help: --export); -x NAME gives them NAME, too"}};
 }
 
 // ---- A host that is lost while the job runs, and comes back ----
@@ -296,10 +327,13 @@ HeadCore::Actions HeadCore::do_without_missing() {
 // ---- What follows ----
 
 // Notes that the job ends since a host is lost, if it does not end for another reason already.
-void HeadCore::note_cause() {
-  const bool has_failed =
-      std::any_of(hosts_.begin(), hosts_.end(), [](const OfHost& host) { return host.code.value_or(0) != 0; });
-  loss_is_cause_ = loss_is_cause_ || (!has_failed && !was_lost_ && stop_signal_ == 0);
+void HeadCore::note_cause(std::size_t host, const std::string& how) {
+  if (has_failed() || was_lost_ || stop_signal_ != 0) return;
+  loss_ = "host " + hosts_[host].info.name + " is lost: " + how;
+}
+
+bool HeadCore::has_failed() const {
+  return std::any_of(hosts_.begin(), hosts_.end(), [](const OfHost& host) { return host.code.value_or(0) != 0; });
 }
 
 // Returns how the job still comes to its hosts, if it does.
@@ -366,7 +400,7 @@ HeadCore::Actions HeadCore::lose(std::size_t host, const std::string& how, Time 
     append(actions, cut_if_settled(now));
     return actions;
   }
-  if (!how.empty()) actions.push_back(SayLine{name + " is lost: " + how});
+  if (!how.empty()) actions.push_back(SayLine{name + (one.cannot_begin ? " cannot take part: " : " is lost: ") + how});
   // A second SIGTERM would cut short the time that the first one gives the workers.
   if (!is_first || all_are(State::Lost) || stop_signal_ != 0) return actions;
   stop_within(settings_.shutdown_timeout + kBeyondTimeout, now);
@@ -377,16 +411,17 @@ HeadCore::Actions HeadCore::lose(std::size_t host, const std::string& how, Time 
 
 // Shortens the time that is left to the hosts.
 void HeadCore::stop_within(std::chrono::seconds time, Time now) {
-  if (patience_ == Patience::UntilKill || patience_ == Patience::Over) return;
+  if (is_cut()) return;
   const Time end = now + time;
   if (patience_ == Patience::Endless || end < patience_ends_) patience_ends_ = end;
   patience_ = Patience::UntilCut;
 }
 
-// Nothing runs on any host, so a launch agent that does not end by itself is killed soon.
-HeadCore::Actions HeadCore::cut_before_start(std::chrono::seconds until_kill, Time now) {
-  patience_ = Patience::UntilKill;
-  patience_ends_ = now + until_kill;
+// Nothing runs on any host, so a launch agent that does not end by itself gets SIGTERM soon.
+HeadCore::Actions HeadCore::cut_before_start(std::chrono::seconds until_term, Time now) {
+  if (patience_ > Patience::UntilTerm) return {};
+  patience_ = Patience::UntilTerm;
+  patience_ends_ = now + until_term;
   return {CutLinks{}};
 }
 
@@ -402,14 +437,19 @@ HeadCore::Actions HeadCore::cut_if_settled(Time now) {
 HeadCore::Actions HeadCore::escalate(Time now) {
   if (patience_ == Patience::UntilOthersFail) return cut_before_start(kAfterCutBeforeStart, now);
   if (patience_ == Patience::UntilCut) {
-    patience_ = Patience::UntilKill;
+    patience_ = Patience::UntilTerm;
     patience_ends_ = now + kAfterCut;
     was_lost_ = true;
     return {SayLine{"no end from " + names_of(State::Running) + ": closing the connections"}, CutLinks{}};
   }
+  if (patience_ == Patience::UntilTerm) {
+    patience_ = Patience::UntilKill;
+    patience_ends_ = now + kAfterTerm;
+    return {KillLinks{SIGTERM}};
+  }
   if (patience_ == Patience::UntilKill) {
     patience_ = Patience::Over;
-    return {KillLinks{}};
+    return {KillLinks{SIGKILL}};
   }
   return {};
 }
@@ -424,8 +464,9 @@ HeadCore::Actions HeadCore::look_at_connecting(Time now) {
     if (!is_awaited(i) || now < hosts_[i].last_progress + kReadyWithin) continue;
     const std::size_t branch = tree_.branch_of(i);
     const std::string by = branch == i ? "" : " (host " + hosts_[branch].info.name + " starts it)";
-    note_cause();
-    append(actions, lose(i, "no answer in " + rendezvous::to_string(kReadyWithin) + by, now));
+    const std::string how = "no answer in " + rendezvous::to_string(kReadyWithin) + by;
+    note_cause(i, how);
+    append(actions, lose(i, how, now));
     break;  // which ends the job
   }
   return actions;
@@ -435,11 +476,16 @@ HeadCore::Actions HeadCore::end_if_over() {
   const bool is_over = std::none_of(hosts_.begin(), hosts_.end(), [](const OfHost& host) { return host.has_link; });
   if (!is_over || has_ended_) return {};
   has_ended_ = true;
-  return {EndHead{exit_code()}};
+  const bool has_begun =
+      has_started_ && std::none_of(hosts_.begin(), hosts_.end(), [](const OfHost& host) { return host.cannot_begin; });
+  return {EndHead{exit_code(), has_begun, loss_}};
 }
 
 int HeadCore::exit_code() const {
-  if (loss_is_cause_) return rendezvous::kStartAgain;
+  if (!loss_.empty()) return rendezvous::kStartAgain;
+  for (const OfHost& host : hosts_) {
+    if (host.cannot_begin) return *host.code;
+  }
   for (const OfHost& host : hosts_) {  // the first is the first node, which coordinates
     if (!host.is_not_needed && host.code.value_or(0) != 0) return *host.code;
   }

@@ -11,7 +11,7 @@
 //
 // No host begins before all are ready, so that a host which cannot be reached costs no other a line. With a branch, all
 // hosts behind it are lost. Of hosts that cannot be reached, those that are found out within a second are named
-// together.
+// together. A host that is ready and then cannot begin, such as one without the job's folder, ends the start for all.
 //
 // A host that is lost while the job runs:
 //
@@ -23,8 +23,9 @@
 //                                                      the others wait. So the host is tried every 5 s until then
 //     the first host has ended, a signal ends the job  who is not back is needed no more
 //
-// The job's exit code is 75 if a lost host ends it; else the first node's, which coordinates, if that is not 0, else
-// the first one that is not.
+// The job's exit code is 75 if a lost host ends it; else that of the first host which cannot begin; else the first
+// node's, which coordinates, if that is not 0, else the first one that is not. The end of a host whose connection was
+// closed here counts only if no other host has failed before.
 //
 // It touches nothing: the time and an event go in, actions come out.
 #pragma once
@@ -64,12 +65,16 @@ struct EndLines {  // what comes from the host from now on is another process's
 };
 struct CutLinks {  // closes the stdin of all links, which ends what is behind them
 };
-struct KillLinks {};
+struct KillLinks {  // all of them
+  int signal;
+};
 struct SayLine {
   std::string text;
 };
 struct EndHead {
   int code;
+  bool has_begun = false;  // nothing kept the job from beginning on all hosts
+  std::string loss = {};   // of a host, if that ended the job
 };
 using HeadAction = std::variant<StartHosts, HandOn, StartAll, StartOne, SignalHosts, CutLinks, KillLinks, KillLink,
                                 EndLines, SayLine, EndHead>;
@@ -85,8 +90,9 @@ class HeadCore {
   };
   struct Settings {
     std::vector<HostInfo> hosts;
-    std::string master_addr = {};   // as the user gave it; empty: the first host's own
-    std::uint16_t master_port = 0;  // 0: a free one there
+    std::string master_addr = {};                 // as the user gave it; empty: the first host's own
+    std::uint16_t master_port = 0;                // 0: a free one there
+    std::vector<std::string> own_addresses = {};  // numeric, this machine's; empty: unknown
     std::chrono::seconds shutdown_timeout{30};
     bool may_restart = false;  // --max-restarts
   };
@@ -96,6 +102,7 @@ class HeadCore {
   static constexpr std::chrono::seconds kBeyondTimeout{10};
   static constexpr std::chrono::seconds kAfterCut{5};
   static constexpr std::chrono::seconds kAfterCutBeforeStart{1};  // where nothing has to end but launch agents
+  static constexpr std::chrono::seconds kAfterTerm{5};            // in which srun gives nodes back
   static constexpr std::chrono::seconds kOthersMayFail{1};        // to be named too, before the job is given up
   static constexpr std::chrono::seconds kTryAgainEvery{5};
 
@@ -108,6 +115,8 @@ class HeadCore {
   Actions exited(std::size_t host, int code, Time now);
   // The host says that it cannot go on, or sends what no host sends.
   Actions failed(std::size_t host, const std::string& how, Time now);
+  // The host's part of the job cannot begin.
+  Actions cannot_begin(std::size_t host, int code, const std::string& why, Time now);
   // The link has ended, here or at the host's branch. `how` is for a host that has not told its exit code: "ssh ended
   // with exit code 255: No route ..."; empty: it is reported with its branch.
   Actions link_ended(std::size_t host, const std::string& how, Time now);
@@ -136,6 +145,7 @@ class HeadCore {
     bool is_not_needed = false;       // any more: the job has ended without it
     std::optional<Time> try_at = {};  // when it is started again
     bool has_told_failure = false;    // that this does not work
+    bool cannot_begin = false;
     std::optional<int> code = {};
     bool has_link = false;  // to this process
     Hello hello = {};
@@ -144,8 +154,10 @@ class HeadCore {
   bool is_awaited(std::size_t host) const;
   bool all_are(State state) const;
   std::string address() const;
+  bool is_own_address(const std::string& address) const;
   Actions start();
   Actions tell_shared_machines() const;
+  Actions tell_environment() const;
   bool may_begin() const { return !has_started_ && !was_lost_ && stop_signal_ == 0; }
   std::optional<Actions> try_again(std::size_t host, const std::string& how, Time now);
   // Whether the job goes on if this host is lost, and wants it back.
@@ -163,14 +175,15 @@ class HeadCore {
   void forgo(std::size_t host);
   Actions forgo_missing();
   Actions do_without_missing();
-  void note_cause();
+  bool has_failed() const;
+  void note_cause(std::size_t host, const std::string& how);
   Actions carry_out(const TreeCore::Actions& of_tree, Time now);
   std::size_t lose_behind(std::size_t branch);
   Actions lose(std::size_t host, const std::string& how, Time now);
   void stop_within(std::chrono::seconds time, Time now);
   Actions escalate(Time now);
-  bool is_cut() const { return patience_ == Patience::UntilKill || patience_ == Patience::Over; }
-  Actions cut_before_start(std::chrono::seconds until_kill, Time now);
+  bool is_cut() const { return patience_ >= Patience::UntilTerm; }
+  Actions cut_before_start(std::chrono::seconds until_term, Time now);
   Actions cut_if_settled(Time now);
   Actions look_at_connecting(Time now);
   Actions end_if_over();
@@ -186,9 +199,9 @@ class HeadCore {
   bool has_started_ = false;
   std::optional<StartAll> begun_;  // where the nodes meet, once the job has begun
   bool was_lost_ = false;          // a host was, and the job ends for that
-  bool loss_is_cause_ = false;     // and did not end for another reason before
+  std::string loss_;               // which, and how, if the job did not end for another reason before
   int stop_signal_ = 0;            // the first one that came here; 0: none
-  enum class Patience { Endless, UntilOthersFail, UntilCut, UntilKill, Over } patience_ = Patience::Endless;
+  enum class Patience { Endless, UntilOthersFail, UntilCut, UntilTerm, UntilKill, Over } patience_ = Patience::Endless;
   Time patience_ends_;
   bool has_ended_ = false;
 };

@@ -5,6 +5,7 @@
 #include <link.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "launcher/hosts/wire/greeting.hpp"
@@ -50,7 +51,7 @@ int find_build_id(dl_phdr_info* object, std::size_t, void* id) {
 // started. The new program gets its name when it is whole, so that no host that shares the folder runs half of it. A
 // program of another size is replaced, since a power cut may have left half of it.
 constexpr char kScript[] =
-    R"sh(umask 077; c="$HOME/.cache"; d="$c/ddprun/@ID@"; p="$d/ddprun"; m=ddprun@host; )sh"
+    R"sh(u=$(umask); umask 077; c="$HOME/.cache"; d="$c/ddprun/@ID@"; p="$d/ddprun"; m=ddprun@host; )sh"
     R"sh(no() { echo "$m/1: cannot $*"; exit 1; }; )sh"
     R"sh(for x in "$HOME" "$c" "$c/ddprun" "$d"; do )sh"
     R"sh(test -d "$x" || e=$(mkdir "$x" 2>&1) || test -d "$x" || no "make $x: $e"; )sh"
@@ -64,7 +65,7 @@ constexpr char kScript[] =
     R"sh(test "$(wc -c <"$t")" -eq @SIZE@ || { rm -f "$t"; no "write all of the program to $d: $e"; }; )sh"
     R"sh(chmod 700 "$t" && mv -f "$t" "$p" || no "write $p"; fi; )sh"
     R"sh(test -L "$p" && no "run $p, which is a link"; test -f "$p" && test -O "$p" || no "run $p, which must belong to this user"; )sh"
-    R"sh(exec "$p" @ON_HOST@)sh";
+    R"sh(umask "$u"; exec "$p" @ON_HOST@)sh";
 
 std::string replaced(std::string text, const std::string& what, const std::string& by) {
   for (std::size_t at = 0; (at = text.find(what, at)) != std::string::npos; at += by.size()) {
@@ -74,6 +75,19 @@ std::string replaced(std::string text, const std::string& what, const std::strin
 }
 
 bool is_ssh(const std::string& program) { return program.substr(program.rfind('/') + 1) == "ssh"; }
+
+// Returns the number of ssh's words before its destination: "ssh", its options and their values.
+std::size_t words_before_destination(const std::vector<std::string>& words) {
+  constexpr char kWithValue[] = "BbcDEeFIiJLlmOoPpQRSWw";  // the rest of the word, or else the next word
+  std::size_t at = 1;
+  while (at < words.size() && words[at].starts_with('-') && words[at] != "--") {
+    at += words[at].find_first_of(kWithValue, 1) == words[at].size() - 1 ? 2U : 1U;
+  }
+  return std::min(at, words.size());
+}
+
+// Returns the text as one word for a shell. Neither csh nor fish reads it otherwise than sh.
+std::string as_one_word(const std::string& text) { return "'" + replaced(text, "'", R"('"'"')") + "'"; }
 
 bool has(const std::vector<std::string>& words, const char* what) {
   for (const std::string& word : words) {
@@ -140,17 +154,26 @@ std::vector<std::string> launch_command(const std::vector<std::string>& agent, c
   const bool names_port = has(agent, "{port}");
   std::vector<std::string> command;
   for (const std::string& word : agent) command.push_back(replaced(replaced(word, "{host}", place), "{port}", port));
+  if (!has(agent, "{host}")) command.push_back(place);
   if (is_ssh(agent[0])) {
-    // ssh takes the first of two values for an option: the user's.
-    for (const char* setting : {"BatchMode=yes", "ServerAliveInterval=5", "ServerAliveCountMax=3"}) {
-      command.insert(command.end(), {"-o", setting});
+    // ssh takes the first of two values for an option: the user's. A connection that jobs share would end with the
+    // first of them.
+    std::vector<std::string> options;
+    for (const char* setting : {"BatchMode=yes", "ServerAliveInterval=5", "ServerAliveCountMax=3", "ControlMaster=no",
+                                "ControlPath=none", "ExitOnForwardFailure=no", "RemoteCommand=none"}) {
+      options.insert(options.end(), {"-o", setting});
     }
-    command.push_back("-T");
-    if (host.port && !names_port) command.insert(command.end(), {"-p", port});
-  } else if (host.port && !names_port) {
+    options.push_back("-T");
+    if (host.port && !names_port) options.insert(options.end(), {"-p", port});
+    const std::size_t at = words_before_destination(command);
+    const bool has_remote_words = at + 1 < command.size();  // ssh would join them and the line with blanks
+    command.insert(command.begin() + static_cast<std::ptrdiff_t>(at), options.begin(), options.end());
+    command.push_back(has_remote_words ? as_one_word(line) : line);
+    return command;
+  }
+  if (host.port && !names_port) {
     rendezvous::invalid_argument("the hostfile gives a port for " + host.name + ", and --launch-agent has no {port}");
   }
-  if (!has(agent, "{host}")) command.push_back(place);
   command.push_back(line);
   return command;
 }

@@ -19,7 +19,6 @@
 #include <utility>
 #include <vector>
 
-#include "launcher/config/launch_config.hpp"
 #include "launcher/hosts/on_host_core.hpp"
 #include "launcher/hosts/passed_variables.hpp"
 #include "launcher/hosts/tree/branch.hpp"
@@ -29,6 +28,7 @@
 #include "rendezvous/base/pipe.hpp"
 #include "rendezvous/base/text.hpp"
 #include "rendezvous/machine/network_space.hpp"
+#include "rendezvous/net/addresses/numeric_address.hpp"
 #include "rendezvous/net/addresses/reachable.hpp"
 
 namespace ddp::launcher {
@@ -131,20 +131,27 @@ Hello own_hello() {
   std::istringstream words(connection ? connection : "");
   std::string port;
   words >> hello.caller_address >> port >> hello.address;
-  const auto is_loopback = [](const std::string& address) {
-    return address.empty() || address.starts_with("127.") || address == "::1";
+  // The other hosts have no such address, and a link-local one ("fe80::1%eth0") names an interface of this host.
+  const auto is_for_this_host = [](const std::string& address) {
+    return address.empty() || rendezvous::is_loopback(address) || address.find('%') != std::string::npos;
   };
-  if (is_loopback(hello.address)) hello.address = rendezvous::own_reachable_address();
-  if (is_loopback(hello.caller_address)) hello.caller_address.clear();
+  if (is_for_this_host(hello.address)) hello.address = rendezvous::own_reachable_address();
+  if (is_for_this_host(hello.caller_address)) hello.caller_address.clear();
   return hello;
 }
 
 struct Child {
   pid_t pid = -1;
   Pipe out, err;
+  Pipe frames;  // that it sends to the head
 };
 
+// The head's options are the job's, so those in the environment of this host do not count.
 void enter(const JobHeader& header) {
+  for (const std::string& variable : own_environment()) {
+    const std::string name = variable.substr(0, variable.find('='));
+    if (sets_option(name)) unsetenv(name.c_str());
+  }
   for (const std::string& variable : header.variables) set_variable(variable);
   if (chdir(header.folder.c_str()) == 0) {
     setenv("PWD", header.folder.c_str(), 1);
@@ -154,7 +161,26 @@ void enter(const JobHeader& header) {
                                                              strerror(errno) + " (is it on a shared file system?)");
 }
 
-using Job = std::function<int(const JobHeader&)>;
+using Job = std::function<int(const JobHeader&, const ToHead&)>;
+
+// The agent writes, too, so the descriptor stays open as long as a process of ddprun's does.
+ToHead frames_to_head(int fd) {
+  const auto send = [fd](FrameKind kind, std::string_view payload) {
+    for (std::string frame = to_frame(kind, payload); !frame.empty();) {
+      const ssize_t size = write(fd, frame.data(), frame.size());
+      if (size < 0 && errno != EINTR) return;  // this host's part of the job ends, since nobody reads from it
+      if (size > 0) frame.erase(0, static_cast<std::size_t>(size));
+    }
+  };
+  return {.cannot_begin =
+              [send](int exit_code, const std::string& why) {
+                send(FrameKind::CannotBegin, std::to_string(exit_code) + " " + why);
+              },
+          .report =
+              [send](const std::string& json) {
+                for (std::size_t at = 0; at < json.size(); at += kRead) send(FrameKind::Report, json.substr(at, kRead));
+              }};
+}
 
 // The signal after which the job ends because the head, or this process, is gone.
 int end_signal(const JobHeader& header) { return header.place.node_rank == 0 ? SIGTERM : kHeadIsGone; }
@@ -173,11 +199,12 @@ int begin_job(const JobHeader& header, const Child& child, pid_t parent, const J
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
+  const ToHead to_head = frames_to_head(child.frames.write_end.get());
   try {
     enter(header);
-    return job(header);
+    return job(header, to_head);
   } catch (const std::exception& error) {
-    fprintf(stderr, "ddprun: %s\n", error.what());
+    to_head.cannot_begin(1, error.what());
     return 1;
   }
 }
@@ -186,6 +213,7 @@ Child start(const JobHeader& header, Branch& branch, const Job& job) {
   Child child;
   child.out = rendezvous::make_pipe("for stdout");
   child.err = rendezvous::make_pipe("for stderr");
+  child.frames = rendezvous::make_pipe("to the head");
   const pid_t parent = getpid();
   child.pid = fork();
   if (child.pid < 0) {
@@ -197,10 +225,10 @@ Child start(const JobHeader& header, Branch& branch, const Job& job) {
     fflush(nullptr);
     exit(code);
   }
-  child.out.write_end.close();
-  child.err.write_end.close();
-  do_not_block(child.out.read_end.get());
-  do_not_block(child.err.read_end.get());
+  for (Pipe* const pipe : {&child.out, &child.err, &child.frames}) {
+    pipe->write_end.close();
+    do_not_block(pipe->read_end.get());
+  }
   return child;
 }
 
@@ -231,11 +259,13 @@ class OnHost {
                                   {signals_.get(), POLLIN, 0},
                                   {reads_job ? child_->out.read_end.get() : -1, POLLIN, 0},
                                   {reads_job ? child_->err.read_end.get() : -1, POLLIN, 0},
+                                  {reads_job ? child_->frames.read_end.get() : -1, POLLIN, 0},
                                   {sender_.has_unsent() ? STDOUT_FILENO : -1, POLLOUT, 0}};
     branch_.watch(events, may_take);
     poll(events.data(), events.size(), milliseconds_until(until));
     if (events[2].revents != 0) pass_on(child_->out.read_end, FrameKind::Stdout);
     if (events[3].revents != 0) pass_on(child_->err.read_end, FrameKind::Stderr);
+    if (events[4].revents != 0) pass_on_frames();
     branch_.handle(events);
     if (events[0].revents != 0) read_head();
     if (events[1].revents != 0) read_signals();
@@ -248,6 +278,17 @@ class OnHost {
     const ssize_t size = read(from.get(), buffer, sizeof buffer);
     if (size == 0) from.close();
     if (size > 0) sender_.send(kind, {buffer, static_cast<std::size_t>(size)});
+    return size > 0;
+  }
+  bool pass_on_frames() {
+    char buffer[kRead];
+    const ssize_t size = read(child_->frames.read_end.get(), buffer, sizeof buffer);
+    if (size == 0) child_->frames.read_end.close();
+    if (size > 0) jobs_frames_.add({buffer, static_cast<std::size_t>(size)});
+    for (auto next = jobs_frames_.next(); std::holds_alternative<Frame>(next); next = jobs_frames_.next()) {
+      const Frame& frame = std::get<Frame>(next);
+      sender_.send(frame.kind, frame.payload);
+    }
     return size > 0;
   }
 
@@ -299,7 +340,7 @@ class OnHost {
   void begin(const JobHeader& header) {
     branch_.take_header(header);
     child_ = start(header, branch_, job_);
-    core_.job_begins(header.shutdown_timeout, end_signal(header), Clock::now());
+    core_.job_begins(header.shutdown_timeout, header.silence, end_signal(header), Clock::now());
   }
 
   static bool may_be_sent(int signal) {
@@ -324,6 +365,8 @@ class OnHost {
     }
     while (child_->err.read_end && pass_on(child_->err.read_end, FrameKind::Stderr)) {
     }
+    while (child_->frames.read_end && pass_on_frames()) {
+    }
     carry_out(core_.job_ended(WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status)));
   }
 
@@ -344,10 +387,11 @@ class OnHost {
     sender_.send(FrameKind::Exit, std::to_string(action.code));
     sender_.flush();
   }
-  // The job must not wait for a head that is gone.
-  void carry_out(const CutBranch&) {
+  // The job must not wait for a head that is gone. One that was out of reach for a while reads the reason later.
+  void carry_out(const CutBranch& action) {
     has_head_ = false;
     branch_.cut();
+    sender_.send(FrameKind::Failed, action.why);
     sender_.flush();
     sender_.give_up();
   }
@@ -356,6 +400,7 @@ class OnHost {
   }
 
   std::optional<Child> child_;  // once there is a job
+  FrameReader jobs_frames_;     // which the job sends to the head
   Receiver head_;
   Sender& sender_;
   const Descriptor& signals_;
@@ -368,7 +413,7 @@ class OnHost {
 
 }  // namespace
 
-int run_on_host(const std::function<int(const JobHeader&)>& job) {
+int run_on_host(const std::function<int(const JobHeader&, const ToHead&)>& job) {
   signal(SIGPIPE, SIG_IGN);  // a head that is gone is noticed at stdin
   signal(SIGHUP, SIG_IGN);   // so is an ssh that is gone
   signal(SIGCHLD, SIG_DFL);
@@ -383,7 +428,7 @@ int run_on_host(const std::function<int(const JobHeader&)>& job) {
     return OnHost(sender, signals, job).run();
   } catch (const std::exception& error) {
     fprintf(stderr, "ddprun: on a host: %s\n", error.what());
-    sender.send(FrameKind::Failed, error.what());
+    sender.send(FrameKind::CannotBegin, std::string("1 ") + error.what());
     sender.finish(Clock::now() + kLastWordsWithin);
     return 1;
   }

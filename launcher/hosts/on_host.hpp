@@ -10,6 +10,7 @@
 
 #include <functional>
 
+#include "launcher/config/launch_config.hpp"
 #include "launcher/hosts/wire/job_header.hpp"
 
 namespace ddp::launcher {
@@ -17,6 +18,6 @@ namespace ddp::launcher {
 // Must be called while the process has one thread. `job` is called in the child. There the header's folder and
 // variables are set, and stdin is empty. The result of `job` is the child's exit code. Returns this process's exit
 // code.
-int run_on_host(const std::function<int(const JobHeader&)>& job);
+int run_on_host(const std::function<int(const JobHeader&, const ToHead&)>& job);
 
 }  // namespace ddp::launcher

@@ -7,8 +7,10 @@
 
 namespace ddp::launcher {
 
-void OnHostCore::job_begins(std::chrono::seconds shutdown_timeout, int end_signal, Time now) {
+void OnHostCore::job_begins(std::chrono::seconds shutdown_timeout, std::chrono::seconds silence, int end_signal,
+                            Time now) {
   shutdown_timeout_ = shutdown_timeout;
+  silence_ = silence;
   end_signal_ = end_signal;
   last_beat_ = now;
 }
@@ -28,11 +30,11 @@ OnHostCore::Actions OnHostCore::lifeline_ended(const std::string& how, Time now)
   if (!has_lifeline_) return {};
   has_lifeline_ = false;
   if (!shutdown_timeout_) return {GiveUp{how}};
-  if (is_over_) return {CutBranch{}};
+  if (is_over_) return {CutBranch{how}};
   kill_at_ = now + *shutdown_timeout_ + kBeyondTimeout;
   // To a job that is stopping already, SIGTERM would mean that its workers are to be killed at once.
-  if (was_stopped_) return {CutBranch{}};
-  return {CutBranch{}, SignalJob{end_signal_, how + ": stopping this host's part of the job"}};
+  if (was_stopped_) return {CutBranch{how}};
+  return {CutBranch{how}, SignalJob{end_signal_, how + ": stopping this host's part of the job"}};
 }
 
 OnHostCore::Actions OnHostCore::job_ended(int code) {
@@ -45,14 +47,14 @@ OnHostCore::Actions OnHostCore::tick(Time now) {
     kill_at_ = now + kBeyondTimeout;
     return {SignalJob{SIGKILL, "the job still runs: killing it"}};
   }
-  const auto patience = shutdown_timeout_ ? kSilence : kHeaderWithin;
-  if (!has_lifeline_ || now < last_beat_ + patience) return {};
-  if (!shutdown_timeout_) return lifeline_ended("no header of a job within " + rendezvous::to_string(patience), now);
-  return lifeline_ended("no word from the head for " + rendezvous::to_string(patience), now);
+  if (!has_lifeline_ || now < last_beat_ + silence_) return {};
+  const std::string time = rendezvous::to_string(silence_);
+  if (!shutdown_timeout_) return lifeline_ended("no header of a job within " + time, now);
+  return lifeline_ended("no word from the head for " + time, now);
 }
 
 std::optional<OnHostCore::Time> OnHostCore::due() const {
-  if (has_lifeline_) return last_beat_ + (shutdown_timeout_ ? kSilence : kHeaderWithin);
+  if (has_lifeline_) return last_beat_ + silence_;
   return is_over_ ? std::nullopt : kill_at_;
 }
 

@@ -3,7 +3,7 @@
 // when it is killed and when the head loses its power, so that end of file, and silence, are the end of the job.
 //
 //     a signal of the head's                   to the job
-//     end of file, or no beat for 6 s          the job has to end, and gives its workers --shutdown-timeout; the
+//     end of file, or no beat for too long     the job has to end, and gives its workers --shutdown-timeout; the
 //                                              connections to hosts that were started from here end
 //     the job still runs 3 s after that        SIGKILL to the job
 //     the job has ended                        its exit code to the head
@@ -30,8 +30,10 @@ struct SignalJob {
 struct ReportExit {
   int code;
 };
-struct CutBranch {};  // closes the stdin of the hosts that were started from here
-struct GiveUp {       // there is no job
+struct CutBranch {  // closes the stdin of the hosts that were started from here; the head, if it is there, reads why
+  std::string why;
+};
+struct GiveUp {  // there is no job
   std::string why;
 };
 using OnHostAction = std::variant<SignalJob, ReportExit, CutBranch, GiveUp>;
@@ -42,13 +44,13 @@ class OnHostCore {
   using Actions = std::vector<OnHostAction>;
 
   static constexpr std::chrono::seconds kHeaderWithin{120};  // after the head's last word
-  static constexpr std::chrono::seconds kSilence{6};
-  static constexpr std::chrono::seconds kBeyondTimeout{3};  // for what ddprun itself needs after --shutdown-timeout
+  static constexpr std::chrono::seconds kLeastSilence{6};    // the head sends a beat every 2 s
+  static constexpr std::chrono::seconds kBeyondTimeout{3};   // for what ddprun itself needs after --shutdown-timeout
 
   explicit OnHostCore(Time now) : last_beat_(now) {}
 
-  // `end_signal` is how the job gets to know that the lifeline has ended.
-  void job_begins(std::chrono::seconds shutdown_timeout, int end_signal, Time now);
+  // `end_signal` is how the job gets to know that the lifeline has ended, which it has after `silence` without a beat.
+  void job_begins(std::chrono::seconds shutdown_timeout, std::chrono::seconds silence, int end_signal, Time now);
   void beat(Time now) { last_beat_ = now; }
   Actions signal(int number, Time now);
   Actions lifeline_ended(const std::string& how, Time now);
@@ -59,7 +61,8 @@ class OnHostCore {
 
  private:
   std::optional<std::chrono::seconds> shutdown_timeout_;  // once there is a job
-  int end_signal_ = 0;                                    // then, too
+  std::chrono::seconds silence_ = kHeaderWithin;
+  int end_signal_ = 0;  // once there is a job
   Time last_beat_;
   bool has_lifeline_ = true;
   std::optional<Time> kill_at_;  // once the lifeline has ended

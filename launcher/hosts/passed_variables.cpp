@@ -28,6 +28,7 @@ constexpr std::string_view kPassed[] = {
     "TORCHINDUCTOR_*",
     "TORCHELASTIC_ENABLE_FILE_TIMER",
     "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE",
+    "TORCH_ELASTIC_SHUTDOWN_TIMEOUT",
     "PET_*",
     "DDP_*",
     "DDPRUN_GLOO",
@@ -43,8 +44,20 @@ constexpr std::string_view kPassed[] = {
     "HF_*",
 };
 
-bool is_passed(std::string_view name) {
-  return std::any_of(std::begin(kPassed), std::end(kPassed), [name](std::string_view pattern) {
+constexpr std::string_view kOptions[] = {
+    "PET_*",
+    "DDPRUN_GLOO",
+    "DDPRUN_KEEP_MEMORY",
+    "DDPRUN_SECRET_FILE",
+    "TORCHELASTIC_*",
+    "TORCH_ELASTIC_SHUTDOWN_TIMEOUT",
+    "TORCH_DISABLE_SHARE_RDZV_TCP_STORE",
+    "LOGLEVEL",
+};
+
+template <typename Patterns>
+bool is_one_of(const Patterns& patterns, std::string_view name) {
+  return std::any_of(std::begin(patterns), std::end(patterns), [name](std::string_view pattern) {
     return pattern.ends_with('*') ? name.starts_with(pattern.substr(0, pattern.size() - 1)) : name == pattern;
   });
 }
@@ -57,6 +70,8 @@ bool is_name(std::string_view name) {
 }
 
 }  // namespace
+
+bool sets_option(std::string_view name) { return is_one_of(kOptions, name); }
 
 std::vector<std::string> own_environment() {
   std::vector<std::string> variables;
@@ -74,7 +89,7 @@ std::vector<std::string> passed_variables(const std::vector<std::string>& enviro
   std::vector<std::string> passed;
   for (const std::string& variable : environment) {
     const std::string_view name = name_of(variable);
-    if (is_passed(name)) passed.push_back(variable);
+    if (is_one_of(kPassed, name)) passed.push_back(variable);
   }
   for (const std::string& want : wanted) {
     const std::string_view name = name_of(want);

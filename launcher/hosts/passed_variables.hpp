@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace ddp::launcher {
@@ -12,6 +13,9 @@ std::vector<std::string> own_environment();
 
 // Sets a variable of this process, "NAME=value".
 void set_variable(const std::string& variable);
+
+// Whether a variable of this name sets an option of ddprun's, or comes from a launcher around this process.
+bool sets_option(std::string_view name);
 
 // Returns "NAME=value" for each variable of `environment` ("NAME=value" too) that belongs to programs and libraries of
 // a job, and for those of `wanted`: "NAME" takes it from the environment, "NAME=value" sets it. Throws

@@ -4,6 +4,8 @@
 //     <log dir>/<run id>_<random>/attempt_<round - 1>/<local rank>/{stdout.log,stderr.log,error.json}
 //                                                    /{filtered_stdout.log,filtered_stderr.log}
 //
+// With several nodes the node's host follows the run id, since nodes may share the log dir.
+//
 // If the user asked neither for logs nor for a folder, all error files share one folder and are
 // named attempt_<round - 1>_error_<local rank>.json: making and removing a folder for each worker
 // would take longer than starting it.

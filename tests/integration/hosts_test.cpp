@@ -173,7 +173,54 @@ TEST_CASE("hosts: a host without the Python of the head's environment is named, 
   const Result result = run(command, job.options({{"PYTHON_EXEC", ""}}));
   CHECK(result.code == 126);
   CHECK(result.out.empty());
-  CHECK_THAT(result.err, Contains("a: ddprun: ") && Contains(job.home() / "env/bin/python"));
+  CHECK_THAT(result.err, Contains("host a cannot take part: ") && Contains(job.home() / "env/bin/python"));
+}
+
+TEST_CASE("hosts: one that cannot begin ends the start for all at once, with its reason and its exit code",
+          "[launcher][integration]") {
+  const HostsJob job;
+  // The last host is behind a branch.
+  for (const std::string& hosts : {std::string("a,nopython"), many_hosts(36, {{35, "nopython"}})}) {
+    Process head({DDPRUN_BINARY, "--hosts=" + hosts, "--launch-agent=" FAKE_SSH, "-m", "this"}, job.options());
+    const Result result = head.wait();
+    CAPTURE(result.out, result.err);
+    CHECK(result.code == 127);
+    CHECK(count(result.err, "ddprun: host nopython cannot take part: ") == 1);
+    CHECK_THAT(result.err, Contains("/nowhere/python") && !Contains("closing the connections"));
+    CHECK(result.out.empty());
+    CHECK(head.all_gone());
+  }
+}
+
+TEST_CASE("hosts: the options of a host's own environment do not count, and its umask does",
+          "[launcher][integration]") {
+  const HostsJob job;
+  Process head({"sh", "-c", "umask 027; exec \"$0\" \"$@\"", DDPRUN_BINARY, "--hosts=a:1,options:1",
+                "--launch-agent=" FAKE_SSH, "sh", "-c", "echo umask $(umask)"},
+               job.options());
+  const Result result = head.wait();
+  CAPTURE(result.out, result.err);
+  CHECK(result.code == 0);
+  CHECK(count(result.out, "umask 0027\n") == 2);
+  CHECK(head.all_gone());
+}
+
+TEST_CASE("hosts: the report file is written where ddprun was started, once", "[launcher][integration]") {
+  const HostsJob job;
+  Process head(HostsJob::command("a,b", {"--report-file=/dev/stdout"}, {"meet", "1:exit=7", "wait"}), job.options());
+  const Result failed = head.wait();
+  CAPTURE(failed.out, failed.err);
+  CHECK(failed.code == 7);
+  CHECK(count(failed.out, "\"exit_code\": 7, \"reason\"") == 1);
+  CHECK_THAT(failed.out, Contains("\n{\"program\""));  // no host's name stands before it
+  // The first host knows only that it was stopped.
+  Process lost(HostsJob::command("a,b", {"--report-file=/dev/stdout"}, {"ready", "wait"}), job.options());
+  lost.wait_for("ready", 2);
+  kill(agent_of_host(lost, "b"), SIGKILL);
+  const Result end = lost.wait();
+  CAPTURE(end.out, end.err);
+  CHECK(count(end.out, "\"exit_code\": 75, \"reason\": \"host b is lost: ") == 1);
+  CHECK(lost.all_gone());
 }
 
 TEST_CASE("hosts: a program that a power cut has left half there is sent again", "[launcher][integration]") {
@@ -238,9 +285,10 @@ TEST_CASE("hosts: whatever is killed with SIGKILL, nothing is left on any host",
   }
 }
 
-TEST_CASE("hosts: a head that does not run for 6 s has lost its job", "[launcher][integration]") {
+TEST_CASE("hosts: a head that does not run for longer than a node may be silent has lost its job",
+          "[launcher][integration]") {
   const HostsJob job;
-  Process head(HostsJob::command("a,b", {}, {"ready", "wait"}), job.options());
+  Process head(HostsJob::command("a,b", {"--rdzv-conf=keep_alive_interval=2"}, {"ready", "wait"}), job.options());
   head.wait_for("ready", 2);
   const std::vector<pid_t> agents = agents_of(head);
   head.signal(SIGSTOP);

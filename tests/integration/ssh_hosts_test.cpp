@@ -32,7 +32,11 @@ class SshHosts {
                                      "AuthorizedKeysFile " +
                                      key_ + ".pub\nSetEnv HOME=" + (folder_ / "home") + "\nPrintMotd no\n");
     folder_.write("known", "node1 " + read_file(key_ + ".pub") + "node2 " + read_file(key_ + ".pub"));
-    folder_.write("ssh_config", "IdentityFile " + key_ + "\nUserKnownHostsFile " + (folder_ / "known") + "\n");
+    // What may stand there without harm to a job: a command, connections that jobs share, and a forwarding that fails.
+    folder_.write("ssh_config",
+                  "IdentityFile " + key_ + "\nUserKnownHostsFile " + (folder_ / "known") +
+                      "\nRemoteCommand false\nExitOnForwardFailure yes\nControlMaster auto\nControlPath " +
+                      (folder_ / "shared-%h") + "\nHost node1\nRemoteForward 22 127.0.0.1:22\n");
     for (const int host : {1, 2}) start_sshd(host);
   }
 
@@ -42,6 +46,9 @@ class SshHosts {
   }
 
   const Hosts& hosts() const { return hosts_; }
+  bool shares_connection(int host) const {
+    return access((folder_ / ("shared-node" + std::to_string(host))).c_str(), F_OK) == 0;
+  }
 
   void start_sshd(int host) {
     // sshd separates privileges in a folder that its package's start script makes.
@@ -50,9 +57,10 @@ class SshHosts {
     servers_[host]->wait_for("Server listening");
   }
 
-  Words head(const Words& program, const Words& options = {}) const {
+  // `words_of_agent` follow ssh's options.
+  Words head(const Words& program, const Words& options = {}, const std::string& words_of_agent = "") const {
     // Silence of the other end ends ssh after 3 s rather than 15.
-    const std::string ssh = "ssh -o ServerAliveInterval=1 -F " + (folder_ / "ssh_config");
+    const std::string ssh = "ssh -o ServerAliveInterval=1 -F " + (folder_ / "ssh_config") + words_of_agent;
     Words words = {DDPRUN_BINARY, "--hosts=node1:2,node2:1", "--launch-agent=" + ssh};
     return hosts_.on(0, words + options + program);
   }
@@ -92,17 +100,27 @@ TEST_CASE("hosts: with a real sshd on each of three hosts", "[launcher][integrat
 
   Process killed(ssh.head(fake_worker({"ready", "wait"})));
   killed.wait_for("ready", 3);
+  for (const int host : {1, 2}) CHECK_FALSE(ssh.shares_connection(host));
   killed.signal(SIGKILL);
   for (const int host : {1, 2}) ssh.wait_until_empty(host);
 
   // The cable of the head comes out: no end of file, no reset, only silence.
-  Process cut_off(ssh.head(fake_worker({"ready", "wait"})));
+  Process cut_off(ssh.head(fake_worker({"ready", "wait"}), {"--rdzv-conf=keep_alive_interval=1"}));
   cut_off.wait_for("ready", 3);
   ssh.hosts().unplug(0);
   const auto began = std::chrono::steady_clock::now();
   for (const int host : {1, 2}) ssh.wait_until_empty(host);
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
   std::cout << "nothing is left on the hosts " << took.count() << " s after the head's cable came out\n";
+}
+
+TEST_CASE("hosts: a launch agent may run a command on the host that runs the line", "[launcher][integration]") {
+  SshHosts::skip_without_sshd();
+  const SshHosts ssh;
+  const Result result = run(ssh.head({"sh", "-c", "echo $INSIDE"}, {}, " {host} env 'INSIDE=\"a container\"' sh -c"));
+  CAPTURE(result.out, result.err);
+  CHECK(result.code == 0);
+  CHECK(count(result.out, "a container\n") == 3);
 }
 
 TEST_CASE("hosts: a host that loses power is named, and nothing is left on the others", "[launcher][integration]") {

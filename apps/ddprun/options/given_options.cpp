@@ -336,7 +336,7 @@ void declare_many_hosts(Declaration& d, GivenOptions& given) {
        "launch-agent", given.hosts.launch_agent, "COMMAND",
        "What starts a command on a host, instead of ssh: it is run with the host and a line for a shell there as its "
        "last two words, and passes on stdin, stdout and stderr. {host} in COMMAND stands for the host: \"kubectl exec "
-       "-i {host} -- sh -c\", \"srun -N1 -n1 -w {host} sh -c\".")
+       "-i {host} -- sh -c\", \"srun -u -N1 -n1 -w {host} sh -c\".")
       .variable("DDPRUN_LAUNCH_AGENT")
       .ddprun_only();
 }
@@ -359,7 +359,8 @@ void declare_own(Declaration& d, GivenOptions& given) {
       .ddprun_only();
   d.value("report-file", given.logs.report_file, "FILE",
           "Write to FILE how the job ended, as one JSON object: exit code, reason, this node's ranks, and every worker "
-          "that failed. For programs that start ddprun. It is not written if nothing was started.")
+          "that failed. For programs that start ddprun. It is not written if nothing was started. With --hosts FILE is "
+          "written here only, with the ranks of the first host.")
       .variable("")
       .ddprun_only();
   d.flag_with_value(

@@ -21,6 +21,7 @@
 #include "apps/ddprun/options/torch_devices.hpp"
 #include "apps/ddprun/options/usage_error.hpp"
 #include "launcher/config/temporary_folder.hpp"
+#include "launcher/hosts/on_host_core.hpp"
 #include "launcher/placement/gpus.hpp"
 #include "launcher/placement/numa_binding.hpp"
 #include "launcher/stacks/take_stacks.hpp"
@@ -365,8 +366,11 @@ StartOnHosts start_on_hosts(launcher::HeadConfig head, const GivenOptions& given
   head.header.own_folder = invocation.own_folder;
   head.header.python = invocation.python;
   head.header.shutdown_timeout = std::chrono::seconds(given.shutdown_timeout);
+  // A head that is out of reach is no sooner lost than a node.
+  const auto silence = std::chrono::ceil<std::chrono::seconds>(lost_after(given.nodes));
+  head.header.silence = std::clamp(silence, launcher::OnHostCore::kLeastSilence, std::chrono::seconds(1'000'000));
   head.may_restart = given.max_restarts > 0;
-  return {std::move(head)};
+  return {std::move(head), *split.program, given.logs.report_file};
 }
 
 // Puts what the head says of this host where the user's options are. It has checked that they say nothing else.
@@ -452,6 +456,7 @@ ParsedOptions parse_options(const std::vector<std::string>& arguments, const Inv
   launch.config.compatibility = invocation.compatibility;
   launch.config.agreed_secret_first = invocation.place.has_value();
   launch.config.is_told_elsewhere = invocation.place && invocation.place->node_rank != 0;
+  launch.config.to_head = invocation.to_head;
   launch.config.launcher_pid = getpid();
   take_program(split, given, invocation, places, launch.config);
   launch.config.serve_gloo = given.gloo == "ddp";

@@ -31,6 +31,8 @@ struct StartOnAll {
 // The job runs on a list of hosts, and this ddprun is its head.
 struct StartOnHosts {
   launcher::HeadConfig head;
+  std::string program;
+  std::string report_file;  // empty: none
 };
 
 using ParsedOptions = std::variant<Launch, JustPrint, StartOnAll, StartOnHosts>;

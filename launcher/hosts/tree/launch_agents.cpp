@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <set>
 #include <utility>
 
@@ -17,7 +18,7 @@ LaunchAgents::LaunchAgents(Settings settings, Events events)
     : settings_(std::move(settings)), events_(std::move(events)), line_(launch_line(own_build())) {}
 
 LaunchAgents::~LaunchAgents() {
-  kill_all();
+  kill_all(SIGKILL);
   for (const auto& [host, link] : links_) {
     if (link.pid() > 0) waitpid(link.pid(), nullptr, 0);
   }
@@ -86,11 +87,11 @@ void LaunchAgents::cut_all() {
 
 void LaunchAgents::kill(std::size_t host) const {
   const auto link = links_.find(host);
-  if (link != links_.end()) link->second.kill();
+  if (link != links_.end()) link->second.kill(SIGKILL);
 }
 
-void LaunchAgents::kill_all() const {
-  for (const auto& [host, link] : links_) link.kill();
+void LaunchAgents::kill_all(int signal) const {
+  for (const auto& [host, link] : links_) link.kill(signal);
 }
 
 void LaunchAgents::watch(std::vector<pollfd>& events, bool may_take) const {

@@ -50,7 +50,7 @@ class LaunchAgents {
   void cut(std::size_t host);
   void cut_all();
   void kill(std::size_t host) const;
-  void kill_all() const;
+  void kill_all(int signal) const;
 
   // For poll(): what to wait for, and what then is to be done with it. Nothing of the hosts' output is read unless it
   // may be taken.

@@ -9,7 +9,7 @@
 namespace ddp::launcher {
 namespace {
 
-constexpr char kOfHosts[] = "hoexf";
+constexpr char kOfHosts[] = "hoexfc";
 constexpr char kAboutHosts[] = "lap";
 
 bool is_one_of(char kind, const char* kinds) { return kind != '\0' && std::strchr(kinds, kind) != nullptr; }

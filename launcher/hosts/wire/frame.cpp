@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::size_t kPrefix = 1 + rendezvous::kLengthBytes;
 
-bool is_known(char kind) { return kind != '\0' && std::strchr("HBbshoexfr", kind) != nullptr; }
+bool is_known(char kind) { return kind != '\0' && std::strchr("HBbshoexfrcR", kind) != nullptr; }
 
 std::size_t most_in(char kind) {
   const auto is = [kind](FrameKind other) { return kind == static_cast<char>(other); };

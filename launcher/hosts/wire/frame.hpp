@@ -7,6 +7,7 @@
 //     head to host   H job_header   b beat (empty)   s signal (a number as text)
 //                    B ../tree/share.hpp: hosts that it is to start
 //     host to head   h Hello   o bytes of stdout   e bytes of stderr   x exit code (as text)   f why it cannot go on
+//                    c exit code, blank, why its part of the job cannot begin   R bytes of the job's report
 //                    r ../tree/relayed.hpp: one of these from, or about, a host that it has started
 //     within r only  l its connection has ended: how   a it is started again: why   p it takes bytes of the program
 //
@@ -35,6 +36,8 @@ enum class FrameKind : char {
   Ended = 'l',
   Again = 'a',
   Progress = 'p',
+  CannotBegin = 'c',
+  Report = 'R',
 };
 
 // A header, or a share, may have more than a kernel takes as arguments and environment.

@@ -30,8 +30,8 @@ class Greeting {
   std::variant<NothingYet, WantsProgram, Ready, Cannot> next();
   std::string take_rest();
 
-  // Returns the last of what was printed that is no greeting.
-  const std::string& chatter() const { return chatter_; }
+  // Returns the last of what was printed that is no greeting, or not known to be one.
+  std::string chatter() const { return chatter_ + bytes_; }
 
  private:
   void keep_chatter(std::string_view text);

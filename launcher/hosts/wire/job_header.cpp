@@ -53,6 +53,7 @@ std::string to_text(const JobHeader& header) {
   pairs.add("own_folder", header.own_folder);
   pairs.add("python", header.python);
   pairs.add("shutdown_timeout", static_cast<long>(header.shutdown_timeout.count()));
+  pairs.add("silence", static_cast<long>(header.silence.count()));
   return pairs.take();
 }
 
@@ -76,6 +77,8 @@ JobHeader job_header_from(std::string_view text) {
       header.python = std::move(value);
     } else if (name == "shutdown_timeout") {
       header.shutdown_timeout = std::chrono::seconds(number_of(name, value, 0, 1'000'000));
+    } else if (name == "silence") {
+      header.silence = std::chrono::seconds(number_of(name, value, 1, 1'000'000));
     } else {
       refuse_pairs("the name \"" + name + "\", which is not known");
     }

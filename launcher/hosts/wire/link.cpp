@@ -39,6 +39,9 @@ std::string advice(const std::string& said, int status) {
   if (has(": Permission denied (")) {
     return " (ssh must get there without a password, as after ssh-copy-id; USER@HOST names another user)";
   }
+  if (has("_exchange_identification: ")) {
+    return " (it, or a jump host, may admit fewer connections at a time: MaxStartups in its sshd_config)";
+  }
   if (!WIFEXITED(status) || WEXITSTATUS(status) != 126) return "";  // a shell could not execute ddprun
   if (has("Exec format error")) return " (it has another kind of CPU than this machine: start ddprun there by hand)";
   return has("Permission denied") ? " (is its file system mounted with noexec?)" : "";
@@ -160,8 +163,8 @@ void Link::cut() {
   unsent_.clear();
 }
 
-void Link::kill() const {
-  if (pid_ > 0 && !has_ended_) ::kill(-pid_, SIGKILL);
+void Link::kill(int signal) const {
+  if (pid_ > 0 && !has_ended_) ::kill(-pid_, signal);
 }
 
 std::string Link::end(int status) {

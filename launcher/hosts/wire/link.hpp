@@ -43,8 +43,8 @@ class Link {
   void write_some();
   void read_out();
   void read_err();
-  void cut();         // closes its stdin; what waits for it is dropped
-  void kill() const;  // with SIGKILL
+  void cut();  // closes its stdin; what waits for it is dropped
+  void kill(int signal) const;
 
   // Reads what is left when the process has ended. Returns how, for a host that has not told its exit code.
   std::string end(int status);

@@ -37,7 +37,7 @@ std::string text_of(const HeadAction& action) {
   if (const auto* one = std::get_if<KillLink>(&action)) return "kill " + std::to_string(one->host);
   if (const auto* one = std::get_if<EndLines>(&action)) return "new lines " + std::to_string(one->host);
   if (std::holds_alternative<CutLinks>(action)) return "cut";
-  if (std::holds_alternative<KillLinks>(action)) return "kill";
+  if (const auto* all = std::get_if<KillLinks>(&action)) return "kill all " + std::to_string(all->signal);
   if (const auto* say = std::get_if<SayLine>(&action)) return "say " + say->text;
   return "end " + std::to_string(std::get<EndHead>(action).code);
 }
@@ -104,7 +104,62 @@ TEST_CASE("head: the job starts once all hosts are ready, at the first host's ad
 TEST_CASE("head: where the first host is this machine, the others say how they reach it", "[launcher][unit]") {
   HeadCore core = core_of(true);
   core.ready(0, hello("127.0.0.1", ""), kBegin);
-  CHECK(text_of(core.ready(1, hello("10.0.0.2"), kBegin)) == "start 10.0.0.9:4000");
+  CHECK(text_of(core.ready(1, hello("10.0.0.2"), kBegin)) ==
+        "say workers on a have all variables of this environment, those on the other hosts a part of them (--help: "
+        "--export); -x NAME gives them NAME, too; start 10.0.0.9:4000");
+}
+
+TEST_CASE("head: where the first host is this machine, the address of a jump host is not taken for its own",
+          "[launcher][unit]") {
+  HeadCore core({.hosts = {{"a", true}, {"b"}}, .own_addresses = {"10.0.0.1"}}, kBegin);
+  core.begin();
+  core.ready(1, hello("10.0.0.2", "10.0.0.7"), kBegin);
+  CHECK_THAT(text_of(core.ready(0, hello("10.0.0.1", ""), kBegin)), Contains("start 10.0.0.1:4000"));
+}
+
+TEST_CASE("head: hosts that cannot begin end the start for all, with the code of the first of them",
+          "[launcher][unit]") {
+  HeadCore core({.hosts = {{"a"}, {"b"}, {"c"}}, .shutdown_timeout = seconds(30)}, kBegin);
+  core.begin();
+  for (std::size_t i = 0; i < 3; ++i) core.ready(i, hello("10.0.0.1"), kBegin);
+  CHECK(text_of(core.cannot_begin(2, 1, "no folder", kBegin)) == "say host c cannot take part: no folder; signal 15");
+  CHECK(text_of(core.cannot_begin(1, 127, "no program", kBegin)) == "say host b cannot take part: no program");
+  for (std::size_t host = 0; host < 3; ++host) core.exited(host, 143, kBegin);  // they get SIGTERM
+  for (const std::size_t host : {std::size_t{0}, std::size_t{2}})
+    CHECK(text_of(core.link_ended(host, "", kBegin)).empty());
+  CHECK(text_of(core.link_ended(1, "", kBegin)) == "end 127");
+}
+
+TEST_CASE("head: a host that comes back and cannot begin is tried again", "[launcher][unit]") {
+  HeadCore core = running(true);
+  core.link_ended(1, "ssh was killed", kBegin);
+  core.ready(1, hello("10.0.0.2"), kBegin);
+  CHECK(text_of(core.cannot_begin(1, 1, "no folder", kBegin)) ==
+        "say host b cannot be started again yet: no folder; trying every 5 s");
+  core.exited(1, 1, kBegin);
+  CHECK(text_of(core.link_ended(1, "ssh ended with exit code 1", kBegin)).empty());
+  CHECK(text_of(core.tick(kBegin + seconds(5))) == "new lines 1; start 1");
+}
+
+TEST_CASE("head: a host that ends once its connection was closed does not change the exit code", "[launcher][unit]") {
+  HeadCore core = running();
+  core.exited(1, 7, kBegin);
+  CHECK_THAT(text_of(core.tick(kBegin + seconds(40))), Contains("cut"));
+  CHECK(text_of(core.failed(0, "the connection to the head has ended", kBegin + seconds(40))).empty());
+  core.exited(0, 143, kBegin + seconds(41));
+  core.link_ended(0, "", kBegin + seconds(41));
+  CHECK(text_of(core.link_ended(1, "", kBegin + seconds(41))) == "end 7");
+}
+
+TEST_CASE("head: a first host that had no word from here for too long is lost, whatever the others end with",
+          "[launcher][unit]") {
+  HeadCore core = running(true);
+  CHECK(text_of(core.failed(1, "no word from the head for 15 s", kBegin)).empty());  // its link ends soon
+  CHECK(text_of(core.failed(0, "no word from the head for 15 s", kBegin)) ==
+        "say host a is lost: no word from the head for 15 s; signal 15");
+  core.exited(1, 143, kBegin);
+  core.link_ended(1, "", kBegin);
+  CHECK(text_of(core.link_ended(0, "ssh ended with exit code 143", kBegin)) == "end 75");
 }
 
 TEST_CASE("head: a host that cannot be reached is named, and nothing is started", "[launcher][unit]") {
@@ -133,7 +188,8 @@ TEST_CASE("head: hosts of which it is known within a second that they cannot be 
   CHECK(*slow.due() == kBegin + seconds(1));
   CHECK(text_of(slow.tick(kBegin + seconds(1))) == "cut");
   CHECK(text_of(slow.failed(2, "its stdin ended", kBegin + seconds(1))).empty());
-  CHECK(text_of(slow.tick(kBegin + seconds(2))) == "kill");
+  CHECK(text_of(slow.tick(kBegin + seconds(2))) == "kill all 15");  // upon which srun gives nodes back
+  CHECK(text_of(slow.tick(kBegin + seconds(7))) == "kill all 9");
 }
 
 TEST_CASE("head: a line says that two names are one machine, whose GPUs the nodes do not share out",
@@ -158,7 +214,7 @@ TEST_CASE("head: a host without an answer is given up after a minute without pro
   core.progressed(1, kBegin + seconds(50));
   CHECK(text_of(core.tick(kBegin + seconds(70))).empty());
   CHECK_THAT(text_of(core.tick(kBegin + seconds(110))), Contains("host b cannot take part: no answer in 60 s"));
-  CHECK(text_of(core.tick(kBegin + seconds(115))) == "kill");
+  CHECK(text_of(core.tick(kBegin + seconds(115))) == "kill all 15");
 }
 
 TEST_CASE("head: the exit code is the first host's if it failed, else another's", "[launcher][unit]") {
@@ -179,7 +235,7 @@ TEST_CASE("head: a host that is lost ends the job, which has its shutdown timeou
   CHECK(text_of(core.link_ended(1, "ssh was killed", kBegin)) == "say host b is lost: ssh was killed; signal 15");
   CHECK(text_of(core.tick(kBegin + seconds(39))).empty());
   CHECK(text_of(core.tick(kBegin + seconds(40))) == "say no end from host a: closing the connections; cut");
-  CHECK(text_of(core.tick(kBegin + seconds(45))) == "kill");
+  CHECK(text_of(core.tick(kBegin + seconds(45))) == "kill all 15");
   CHECK(text_of(core.link_ended(0, "", kBegin + seconds(45))) == "end 75");
 }
 
@@ -438,7 +494,7 @@ TEST_CASE("on a host: one that starts others ends them when the head is gone, al
           "[launcher][unit]") {
   const auto begin = OnHostCore::Time(seconds(1000));
   OnHostCore core(begin);
-  core.job_begins(seconds(30), SIGTERM, begin);
+  core.job_begins(seconds(30), seconds(6), SIGTERM, begin);
   CHECK(text_of(core.job_ended(0)) == "exit 0");
   CHECK(*core.due() == begin + seconds(6));
   CHECK(text_of(core.tick(begin + seconds(6))) == "cut; ");
@@ -448,7 +504,7 @@ TEST_CASE("on a host: one that starts others ends them when the head is gone, al
 TEST_CASE("on a host: without a beat or a lifeline the job is stopped, then killed", "[launcher][unit]") {
   const auto begin = OnHostCore::Time(seconds(1000));
   OnHostCore silent(begin);
-  silent.job_begins(seconds(30), SIGTERM, begin);
+  silent.job_begins(seconds(30), seconds(6), SIGTERM, begin);
   silent.beat(begin + seconds(2));
   CHECK(text_of(silent.tick(begin + seconds(7))).empty());
   CHECK(*silent.due() == begin + seconds(8));
@@ -462,7 +518,7 @@ TEST_CASE("on a host: without a beat or a lifeline the job is stopped, then kill
 TEST_CASE("on a host: a job that is stopping keeps its time when the lifeline ends", "[launcher][unit]") {
   const auto begin = OnHostCore::Time(seconds(1000));
   OnHostCore core(begin);
-  core.job_begins(seconds(5), SIGTERM, begin);
+  core.job_begins(seconds(5), seconds(6), SIGTERM, begin);
   CHECK(text_of(core.signal(SIGINT, begin)) == "signal 2");
   CHECK(text_of(core.lifeline_ended("x", begin)) == "cut; ");
   CHECK(text_of(core.tick(begin + seconds(8))) == "signal 9");

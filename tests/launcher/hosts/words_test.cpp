@@ -32,7 +32,17 @@ JobHeader example() {
   header.folder = "/work";
   header.called_as = "torchrun";
   header.shutdown_timeout = std::chrono::seconds(7);
+  header.silence = std::chrono::seconds(8);
   return header;
+}
+
+const Words kSshOptions = {"-o", "BatchMode=yes",      "-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3",
+                           "-o", "ControlMaster=no",   "-o", "ControlPath=none",      "-o", "ExitOnForwardFailure=no",
+                           "-o", "RemoteCommand=none", "-T"};
+
+Words operator+(Words words, const Words& more) {
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
 }
 
 template <typename Act>
@@ -62,6 +72,13 @@ TEST_CASE("greeting: what a login shell prints before it is chatter", "[launcher
   CHECK((wants == 1 && ready == 1));
   CHECK(greeting.take_rest() == "hTHE REST");
   CHECK(greeting.chatter() == "Welcome!\nno newlinemore\n");
+}
+
+TEST_CASE("greeting: what a host prints instead of a greeting is kept to the last byte", "[launcher][unit]") {
+  Greeting greeting;
+  greeting.add("This account is not available");
+  CHECK(std::holds_alternative<Greeting::NothingYet>(greeting.next()));
+  CHECK(greeting.chatter() == "This account is not available");
 }
 
 TEST_CASE("greeting: a host that cannot go on says why", "[launcher][unit]") {
@@ -154,8 +171,11 @@ TEST_CASE("launch command: has the host, and ssh's options only for ssh", "[laun
   const Host host{.name = "a", .user = "me", .port = 2222};
   const Host plain{.name = "b"};
   CHECK(launch_command({"ssh", "-J", "jump"}, host, "LINE") ==
-        Words{"ssh", "-J", "jump", "-o", "BatchMode=yes", "-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3",
-              "-T", "-p", "2222", "me@a", "LINE"});
+        Words{"ssh", "-J", "jump"} + kSshOptions + Words{"-p", "2222", "me@a", "LINE"});
+  // ssh joins the words behind its destination, so the line is quoted for the shell there.
+  CHECK(launch_command(split_agent("ssh -vJ {host}-jump -oPort=7 {host} docker exec -i C sh -c"), plain, "it's") ==
+        Words{"ssh", "-vJ", "b-jump", "-oPort=7"} + kSshOptions +
+            Words{"b", "docker", "exec", "-i", "C", "sh", "-c", R"('it'"'"'s')"});
   CHECK(launch_command(split_agent("srun -w {host} sh -c"), plain, "LINE") ==
         Words{"srun", "-w", "b", "sh", "-c", "LINE"});
   CHECK(launch_command(split_agent("run --to={host}:{port}"), host, "LINE") == Words{"run", "--to=me@a:2222", "LINE"});
@@ -180,6 +200,16 @@ TEST_CASE("passed variables: those of libraries, those that are asked for, and n
         Words{"PATH=/bin", "MINE=1", "NCCL_DEBUG=WARN", "EMPTY="});
   CHECK_THAT(refusal([&] { passed_variables(here, {"NOT_THERE"}); }), Contains("no such variable"));
   CHECK_THAT(refusal([&] { passed_variables(here, {"a b=c"}); }), Contains("give NAME or NAME=VALUE"));
+}
+
+TEST_CASE("passed variables: a host's own options do not count, and what is about its machine does",
+          "[launcher][unit]") {
+  for (const char* name : {"PET_NNODES", "LOGLEVEL", "DDPRUN_KEEP_MEMORY", "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"}) {
+    CHECK(sets_option(name));
+  }
+  for (const char* name : {"PATH", "DDPRUN_CGROUP", "NCCL_SOCKET_IFNAME", "PETS"}) CHECK_FALSE(sets_option(name));
+  // The head reads its default of --shutdown-timeout from there.
+  CHECK(passed_variables({"TORCH_ELASTIC_SHUTDOWN_TIMEOUT=5"}, {}).size() == 1);
 }
 
 TEST_CASE("share: a host reads the hosts that it is to start as the head has written them", "[launcher][unit]") {

@@ -279,6 +279,13 @@ void resolve_c10d(const NodeOptions& options, launcher::LaunchConfig& config) {
 
 }  // namespace
 
+milliseconds lost_after(const NodeOptions& options) {
+  launcher::LaunchConfig config;
+  resolve_conf(
+      parse_conf(options.rdzv_conf), [](const std::string&) {}, config);
+  return config.timeouts.lost;
+}
+
 bool meets_elsewhere(const NodeOptions& options) { return is_etcd(options) || meets_in_file(options); }
 
 void resolve_nodes(const NodeOptions& options, const std::function<void(const std::string&)>& log,

@@ -36,6 +36,9 @@ struct NodeOptions {
 // Whether nodes meet in a file or in etcd, and not at the address of one of them.
 bool meets_elsewhere(const NodeOptions& options);
 
+// Returns the time after which a silent node counts as lost, as --rdzv-conf says. Throws UsageError.
+std::chrono::milliseconds lost_after(const NodeOptions& options);
+
 // Fills the settings of `config` that concern nodes. `log` takes a line about each value that is accepted and has no
 // effect, or not the one that the user may expect. Throws UsageError.
 void resolve_nodes(const NodeOptions& options, const std::function<void(const std::string&)>& log,
