@@ -143,14 +143,14 @@ int start_on_all(const ddp::apps::StartOnAll& start) {
                      .c_str());
 }
 
-// Runs the job on its hosts, and writes the report that --report-file asks for. The first host does not know that the
-// job ended because a host was lost.
+// Runs the job on its hosts, and writes the report that --report-file asks for. The first host, whose report is
+// complete otherwise, does not know that a host was lost or could not begin.
 int run(const ddp::apps::StartOnHosts& start) {
   const ddp::apps::HeadNote note(start.head);
   const ddp::launcher::HeadEnd end = ddp::launcher::run_head(start.head);
-  if (start.report_file.empty() || !end.has_begun) return end.code;
-  const std::string reason = end.loss.empty() ? "the first host has left no report" : end.loss;
-  const bool is_complete = end.loss.empty() && !end.report.empty();
+  if (start.report_file.empty() || !end.has_started) return end.code;
+  const std::string reason = end.cause.empty() ? "the first host has left no report" : end.cause;
+  const bool is_complete = end.cause.empty() && !end.report.empty();
   const std::string report =
       is_complete ? end.report
                   : ddp::launcher::job_report({.program = start.program, .exit_code = end.code, .reason = reason});

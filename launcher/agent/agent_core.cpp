@@ -358,8 +358,9 @@ void AgentCore::on_exit(Directive exit) {
   decision_until_.reset();
   // The first end stands: another coordinator may come while the workers end, and find that the record is gone.
   if (std::exchange(is_released_, true)) return;
-  // Before the first round the coordinator's only end with code 1 is the refusal of this node.
-  ends_alone_ = assigned_round_ == 0 && exit.exit_code == 1;
+  // Before the first round the coordinator's only end with code 1 that no worker has caused is the refusal of this
+  // node.
+  ends_alone_ = assigned_round_ == 0 && exit.exit_code == 1 && !exit.cause;
   const bool has_succeeded = phase_ == Phase::Idle && state_.succeeded;
   if (exit.exit_code == 0 && exit.round == assigned_round_ && exit.round > 0 && !has_succeeded) {
     exit.exit_code = 1;

@@ -76,11 +76,12 @@ class Head {
     while (!end_) {
       wait();
       carry_out(core_.tick(Clock::now()));
+      agents_.tick(Clock::now());
       beat();
     }
     for (std::size_t host = 0; host < config_.hosts.size(); ++host) console_.end(host);
     show_rest();
-    return {end_->code, end_->has_begun, end_->loss, report_};
+    return {end_->code, end_->has_started, end_->cause, report_};
   }
 
  private:

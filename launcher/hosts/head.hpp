@@ -26,10 +26,10 @@ struct HeadConfig {
 };
 
 struct HeadEnd {
-  int code = 0;             // the job's exit code
-  bool has_begun = false;   // on all hosts
-  std::string loss = {};    // of a host, if that ended the job
-  std::string report = {};  // of the first host, if --report-file asks for one and the host was not lost before
+  int code = 0;              // the job's exit code
+  bool has_started = false;  // all hosts were told to begin
+  std::string cause = {};    // the host that ended the job, and how; empty: none was lost, and all have begun
+  std::string report = {};   // of the first host, if --report-file asks for one and the host was not lost before
 };
 
 // Runs the job. Must be called while the process has one thread. Throws rendezvous::Error if the launch agents cannot

@@ -71,7 +71,7 @@ HeadCore::Actions HeadCore::cannot_begin(std::size_t host, int code, const std::
     one.state = State::Connecting;
     return tell_failure(host, why);
   }
-  one.cannot_begin = true;
+  one.cannot_begin = why.empty() ? "it does not say why" : why;
   one.code = code;
   return lose(host, why, now);
 }
@@ -400,7 +400,8 @@ HeadCore::Actions HeadCore::lose(std::size_t host, const std::string& how, Time 
     append(actions, cut_if_settled(now));
     return actions;
   }
-  if (!how.empty()) actions.push_back(SayLine{name + (one.cannot_begin ? " cannot take part: " : " is lost: ") + how});
+  if (!how.empty())
+    actions.push_back(SayLine{name + (!one.cannot_begin.empty() ? " cannot take part: " : " is lost: ") + how});
   // A second SIGTERM would cut short the time that the first one gives the workers.
   if (!is_first || all_are(State::Lost) || stop_signal_ != 0) return actions;
   stop_within(settings_.shutdown_timeout + kBeyondTimeout, now);
@@ -476,16 +477,21 @@ HeadCore::Actions HeadCore::end_if_over() {
   const bool is_over = std::none_of(hosts_.begin(), hosts_.end(), [](const OfHost& host) { return host.has_link; });
   if (!is_over || has_ended_) return {};
   has_ended_ = true;
-  const bool has_begun =
-      has_started_ && std::none_of(hosts_.begin(), hosts_.end(), [](const OfHost& host) { return host.cannot_begin; });
-  return {EndHead{exit_code(), has_begun, loss_}};
+  const OfHost* const other = first_without_begin();
+  const bool is_start = loss_.empty() && other;
+  return {EndHead{exit_code(), has_started_,
+                  is_start ? "host " + other->info.name + " cannot take part: " + other->cannot_begin : loss_}};
+}
+
+const HeadCore::OfHost* HeadCore::first_without_begin() const {
+  const auto first =
+      std::find_if(hosts_.begin(), hosts_.end(), [](const OfHost& host) { return !host.cannot_begin.empty(); });
+  return first == hosts_.end() ? nullptr : &*first;
 }
 
 int HeadCore::exit_code() const {
   if (!loss_.empty()) return rendezvous::kStartAgain;
-  for (const OfHost& host : hosts_) {
-    if (host.cannot_begin) return *host.code;
-  }
+  if (const OfHost* const other = first_without_begin()) return *other->code;
   for (const OfHost& host : hosts_) {  // the first is the first node, which coordinates
     if (!host.is_not_needed && host.code.value_or(0) != 0) return *host.code;
   }

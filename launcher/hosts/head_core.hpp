@@ -73,8 +73,8 @@ struct SayLine {
 };
 struct EndHead {
   int code;
-  bool has_begun = false;  // nothing kept the job from beginning on all hosts
-  std::string loss = {};   // of a host, if that ended the job
+  bool has_started = false;  // all hosts were told to begin
+  std::string cause = {};    // the host that ended the job, and how; empty: none was lost, and all have begun
 };
 using HeadAction = std::variant<StartHosts, HandOn, StartAll, StartOne, SignalHosts, CutLinks, KillLinks, KillLink,
                                 EndLines, SayLine, EndHead>;
@@ -145,7 +145,7 @@ class HeadCore {
     bool is_not_needed = false;       // any more: the job has ended without it
     std::optional<Time> try_at = {};  // when it is started again
     bool has_told_failure = false;    // that this does not work
-    bool cannot_begin = false;
+    std::string cannot_begin = {};    // why
     std::optional<int> code = {};
     bool has_link = false;  // to this process
     Hello hello = {};
@@ -187,6 +187,7 @@ class HeadCore {
   Actions cut_if_settled(Time now);
   Actions look_at_connecting(Time now);
   Actions end_if_over();
+  const OfHost* first_without_begin() const;  // none: nullptr
   int exit_code() const;
   std::string names_of(State state) const;
 

@@ -22,7 +22,8 @@ LineAssembler::Style style_of(const std::string& prefix, bool on_terminal) {
 
 }  // namespace
 
-HostConsole::HostConsole(const std::vector<std::string>& names) : out_(STDOUT_FILENO, "stdout", [](const auto&) {}) {
+HostConsole::HostConsole(const std::vector<std::string>& names)
+    : out_(STDOUT_FILENO, "stdout", [this](const std::string& line) { say(line); }) {
   if (!are_one_file(STDOUT_FILENO, STDERR_FILENO)) err_.emplace(STDERR_FILENO, "stderr", [](const auto&) {});
   out_streams_.resize(names.size());
   err_streams_.resize(names.size());

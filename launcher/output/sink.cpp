@@ -132,7 +132,10 @@ Sink::Rest Sink::try_to_put(std::string_view& text) {
     const int error = errno;
     gone_ = error != ENOSPC && error != EDQUOT && error != EFBIG;
     has_no_reader_ = error == EPIPE || error == ECONNRESET || (error == EIO && is_terminal_);
-    if (has_no_reader_) return Rest::Lost;
+    if (has_no_reader_) {
+      log_("nobody reads " + name_ + " any more; the job goes on without it");
+      return Rest::Lost;
+    }
     lost_why_ = strerror(error);
     log_("cannot write to " + name_ + ": " + lost_why_ + "; the job goes on without it");
     return Rest::Lost;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // A sink is ddprun's stdout or stderr, or a log file. A sink that cannot be written never ends the
 // job: the text is dropped, that is logged, and the lines are counted. If the reader has gone (a
-// closed pipe or terminal), nothing is logged or counted. A file on a full disk continues when
+// closed pipe or terminal), lines are not counted. A file on a full disk continues when
 // there is space again, with a line that says how much is missing.
 //
 // A console whose reader is slow is "behind": it keeps what was not taken yet, for flush(). It does

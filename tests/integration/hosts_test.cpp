@@ -221,6 +221,40 @@ TEST_CASE("hosts: the report file is written where ddprun was started, once", "[
   CAPTURE(end.out, end.err);
   CHECK(count(end.out, "\"exit_code\": 75, \"reason\": \"host b is lost: ") == 1);
   CHECK(lost.all_gone());
+  const Words none = {
+      DDPRUN_BINARY, "--hosts=a,nopython", "--launch-agent=" FAKE_SSH, "--report-file=/dev/stdout", "-m", "this"};
+  CHECK_THAT(run(none, job.options()).out,
+             Contains("\"exit_code\": 127, \"reason\": \"host nopython cannot take part: "));
+}
+
+TEST_CASE("hosts: an sshd that turns connections away is tried again, and holds up no signal",
+          "[launcher][integration]") {
+  const HostsJob job;
+  // The last host is behind a branch.
+  for (const std::string& hosts : {std::string("a,busy"), many_hosts(36, {{35, "busy"}})}) {
+    remove((job.home() / "turned_away").c_str());
+    Process head(HostsJob::command(hosts, {}, {"say=ready"}), job.options({{"FAKE_SSH_TURNS_AWAY", "2"}}));
+    const Result result = head.wait();
+    CAPTURE(result.out, result.err);
+    CHECK(result.code == 0);
+    CHECK(count(read_file(job.home() / "turned_away"), "once") == 2);
+  }
+  Process stopped(HostsJob::command("a,busy", {}, {}), job.options({{"FAKE_SSH_TURNS_AWAY", "1000"}}));
+  wait_until([&] { return access((job.home() / "turned_away").c_str(), F_OK) == 0; });
+  stopped.signal(SIGINT);
+  const Result result = stopped.wait();
+  CAPTURE(result.err);
+  CHECK(result.code == 128 + SIGINT);
+  CHECK(stopped.all_gone());
+}
+
+TEST_CASE("hosts: a line says that nobody reads stdout any more", "[launcher][integration]") {
+  const HostsJob job;
+  const Result result = run({"sh", "-c", "\"$@\" | head -1", "sh", DDPRUN_BINARY, "--hosts=a,b",
+                             "--launch-agent=" FAKE_SSH, "sh", "-c", "yes | head -c 1000000"},
+                            job.options());
+  CHECK(count(result.out, ": y\n") == 1);
+  CHECK(count(result.err, "ddprun: nobody reads stdout any more; the job goes on without it\n") == 1);
 }
 
 TEST_CASE("hosts: a program that a power cut has left half there is sent again", "[launcher][integration]") {

@@ -86,6 +86,7 @@ void Branch::forget() {
 }
 
 void Branch::tick(Clock::time_point now) {
+  if (agents_) agents_->tick(now);
   if (has_ended_) return;
   for (const std::size_t host : core_.overdue(now)) {
     core_.progressed(host, now);

@@ -13,6 +13,11 @@
 #include "launcher/process/spawner.hpp"
 
 namespace ddp::launcher {
+namespace {
+
+constexpr std::chrono::seconds kStartAgainAfter{1};
+
+}  // namespace
 
 LaunchAgents::LaunchAgents(Settings settings, Events events)
     : settings_(std::move(settings)), events_(std::move(events)), line_(launch_line(own_build())) {}
@@ -25,6 +30,11 @@ LaunchAgents::~LaunchAgents() {
 }
 
 void LaunchAgents::start(const std::vector<RankedHost>& hosts) {
+  launch(hosts);
+  for (const RankedHost& one : hosts) wanted_[one.rank] = {one, Clock::now()};
+}
+
+void LaunchAgents::launch(const std::vector<RankedHost>& hosts) {
   std::vector<WorkerCommand> commands;
   std::vector<std::pair<std::size_t, Link>> started;
   for (const auto& [rank, host] : hosts) {
@@ -79,15 +89,19 @@ void LaunchAgents::beat() {
 void LaunchAgents::cut(std::size_t host) {
   const auto link = links_.find(host);
   if (link != links_.end()) link->second.cut();
+  const auto waiting = turned_away_.find(host);
+  if (waiting != turned_away_.end()) waiting->second.is_cut = true;
 }
 
 void LaunchAgents::cut_all() {
   for (auto& [host, link] : links_) link.cut();
+  for (auto& [host, waiting] : turned_away_) waiting.is_cut = true;
 }
 
-void LaunchAgents::kill(std::size_t host) const {
+void LaunchAgents::kill(std::size_t host) {
   const auto link = links_.find(host);
   if (link != links_.end()) link->second.kill(SIGKILL);
+  cut(host);
 }
 
 void LaunchAgents::kill_all(int signal) const {
@@ -121,11 +135,39 @@ void LaunchAgents::handle(const std::vector<pollfd>& events) {
 
 void LaunchAgents::reap() {
   std::vector<std::pair<std::size_t, std::string>> ended;
+  const auto now = Clock::now();
   for (auto& [host, link] : links_) {
     int status = 0;
-    if (waitpid(link.pid(), &status, WNOHANG) == link.pid()) ended.emplace_back(host, link.end(status));
+    if (waitpid(link.pid(), &status, WNOHANG) != link.pid()) continue;
+    const std::string how = link.end(status);
+    if (link.was_turned_away() && now < wanted_.at(host).since + kTurnedAwayFor) {
+      turned_away_[host] = {how, now};
+    } else {
+      ended.emplace_back(host, how);
+    }
   }
+  for (const auto& [host, waiting] : turned_away_) links_.erase(host);
   for (const auto& [host, how] : ended) links_.erase(host);
+  for (const auto& [host, how] : ended) events_.ended(host, how);
+}
+
+void LaunchAgents::tick(Clock::time_point now) {
+  std::vector<RankedHost> again;
+  std::vector<std::pair<std::size_t, std::string>> ended;
+  for (const auto& [host, waiting] : turned_away_) {
+    if (waiting.is_cut) {
+      ended.emplace_back(host, waiting.how);
+    } else if (now >= waiting.at + kStartAgainAfter) {
+      again.push_back(wanted_.at(host).host);
+    }
+  }
+  for (const auto& [host, how] : ended) turned_away_.erase(host);
+  for (const RankedHost& one : again) turned_away_.erase(one.rank);
+  try {
+    if (!again.empty()) launch(again);
+  } catch (const std::exception& error) {
+    for (const RankedHost& one : again) ended.emplace_back(one.rank, error.what());
+  }
   for (const auto& [host, how] : ended) events_.ended(host, how);
 }
 

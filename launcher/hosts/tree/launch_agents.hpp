@@ -2,12 +2,16 @@
 // The launch agents that this process has started, one for each host that it reaches by itself, and their links. It
 // starts, reads, writes and reaps; who has it decides what follows (head.cpp, branch.cpp).
 //
+// An sshd, also a jump host's, turns connections away while too many are not logged in yet (MaxStartups). ssh is
+// started again then, every second or two for kTurnedAwayFor, before the host counts as one that cannot be reached.
+//
 // One thread. The launch agents lead sessions of their own, so that Ctrl-C does not reach them, and die with this
 // process.
 #pragma once
 
 #include <poll.h>
 
+#include <chrono>
 #include <functional>
 #include <map>
 #include <optional>
@@ -22,6 +26,10 @@ namespace ddp::launcher {
 
 class LaunchAgents {
  public:
+  using Clock = std::chrono::steady_clock;
+
+  static constexpr std::chrono::seconds kTurnedAwayFor{15};
+
   struct Settings {
     std::vector<std::string> words;            // the launch agent's
     std::vector<std::string> environment;      // "NAME=value"
@@ -43,13 +51,13 @@ class LaunchAgents {
   // Throws ProgramError or rendezvous::Error; then none of them is started.
   void start(const std::vector<RankedHost>& hosts);
 
-  bool is_empty() const { return links_.empty(); }
+  bool is_empty() const { return links_.empty() && turned_away_.empty(); }
   // Drops the frame if the host has no link or has not greeted.
   void send(std::size_t host, FrameKind kind, std::string_view payload);
   void beat();
   void cut(std::size_t host);
   void cut_all();
-  void kill(std::size_t host) const;
+  void kill(std::size_t host);
   void kill_all(int signal) const;
 
   // For poll(): what to wait for, and what then is to be done with it. Nothing of the hosts' output is read unless it
@@ -58,18 +66,33 @@ class LaunchAgents {
   void handle(const std::vector<pollfd>& events);
   // Takes the launch agents that have ended.
   void reap();
+  // Starts those again that were turned away. To be called every two seconds at least.
+  void tick(Clock::time_point now);
 
   // In a child: closes what it has inherited.
   void forget() { links_.clear(); }
 
  private:
+  struct Wanted {
+    RankedHost host;
+    Clock::time_point since;
+  };
+  struct TurnedAway {
+    std::string how;
+    Clock::time_point at;
+    bool is_cut = false;
+  };
+
+  void launch(const std::vector<RankedHost>& hosts);
   Link::Events events_of(std::size_t host);
   WorkerCommand command_of(const Host& host) const;
 
   const Settings settings_;
   const Events events_;
   const std::string line_;
+  std::map<std::size_t, Wanted> wanted_;  // all that start() was called with
   std::map<std::size_t, Link> links_;
+  std::map<std::size_t, TurnedAway> turned_away_;  // hosts that have no link and are to be started again
 };
 
 }  // namespace ddp::launcher

@@ -25,6 +25,8 @@ constexpr std::size_t kMostNoise = 8 << 10;
 constexpr std::size_t kShownLines = 3;
 constexpr std::size_t kShownWidth = 300;
 
+constexpr char kTurnedAway[] = "_exchange_identification: ";  // in what ssh says then
+
 void never_block(const Descriptor& fd) { fcntl(fd.get(), F_SETFL, fcntl(fd.get(), F_GETFL) | O_NONBLOCK); }
 
 std::string describe_end(int status) {
@@ -39,7 +41,7 @@ std::string advice(const std::string& said, int status) {
   if (has(": Permission denied (")) {
     return " (ssh must get there without a password, as after ssh-copy-id; USER@HOST names another user)";
   }
-  if (has("_exchange_identification: ")) {
+  if (has(kTurnedAway)) {
     return " (it, or a jump host, may admit fewer connections at a time: MaxStartups in its sshd_config)";
   }
   if (!WIFEXITED(status) || WEXITSTATUS(status) != 126) return "";  // a shell could not execute ddprun
@@ -173,10 +175,12 @@ std::string Link::end(int status) {
   while (err_ && read_from(err_, [this](std::string_view bytes) { noise_ += bytes; })) {
   }
   has_ended_ = true;
+  const std::string words = last_words();
+  const bool was_cut = !in_;
+  was_turned_away_ = !was_cut && !has_greeted_ && words.find(kTurnedAway) != std::string::npos;
   cut();
   out_.close();
   err_.close();
-  const std::string words = last_words();
   return agent_ + " " + describe_end(status) + words + advice(words, status);
 }
 

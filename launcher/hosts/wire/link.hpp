@@ -49,6 +49,8 @@ class Link {
   // Reads what is left when the process has ended. Returns how, for a host that has not told its exit code.
   std::string end(int status);
   bool has_ended() const { return has_ended_; }
+  // Whether an sshd did not let ssh speak, which it may do another time.
+  bool was_turned_away() const { return was_turned_away_; }
 
  private:
   bool has_unsent() const { return in_ && (!unsent_.empty() || program_); }
@@ -72,6 +74,7 @@ class Link {
   bool has_sent_program_ = false;
   bool is_wrong_ = false;
   bool has_ended_ = false;
+  bool was_turned_away_ = false;
   std::string noise_;  // the last that came on stderr
 };
 

@@ -23,7 +23,7 @@ struct Terminal {
   Terminal() {
     REQUIRE(pipe2(ends, O_CLOEXEC) == 0);
     fcntl(ends[0], F_SETFL, O_NONBLOCK);
-    feed = std::make_unique<ConsoleFeed>(ends[1], "stdout", nullptr);
+    feed = std::make_unique<ConsoleFeed>(ends[1], "stdout", [this](const std::string& line) { said += line + "\n"; });
   }
   ~Terminal() {
     close_reader();
@@ -54,6 +54,7 @@ struct Terminal {
   }
 
   int ends[2];
+  std::string said;  // by the sink
   std::unique_ptr<ConsoleFeed> feed;
   ConsoleFeed::Clock::time_point now{1h};
 };
@@ -191,6 +192,7 @@ TEST_CASE("console feed: a console whose reader has gone ends the output", "[lau
   CHECK(!console.feed->due(console.now));
   stream.write("c\n");
   CHECK(stream.may_take());
+  CHECK(console.said == "nobody reads stdout any more; the job goes on without it\n");
   stream.end();
 }
 
