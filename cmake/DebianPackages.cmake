@@ -82,13 +82,15 @@ file(WRITE "${folder}/shlibs" "libddp ${so_version} ${library_package} (>= ${PRO
 file(WRITE "${folder}/triggers" "activate-noawait ldconfig\n")
 set(CPACK_DEBIAN_${group}_PACKAGE_CONTROL_EXTRA "${folder}/shlibs;${folder}/triggers")
 
-# Debian's manual pages are compressed.
-set(man_page "${PROJECT_BINARY_DIR}/apps/ddprun/ddprun.1")
-add_custom_command(OUTPUT "${folder}/ddprun.1.gz"
-  COMMAND gzip -9nc "${man_page}" > "${folder}/ddprun.1.gz"
-  DEPENDS ddprun_man "${man_page}"
-  VERBATIM)
-add_custom_target(debian_man ALL DEPENDS "${folder}/ddprun.1.gz")
-install(FILES "${folder}/ddprun.1.gz" DESTINATION share/man/man1 COMPONENT debian_manual EXCLUDE_FROM_ALL)
+# Debian's manual pages are compressed. A build for another processor has none (apps/ddprun/CMakeLists.txt).
+if(TARGET ddprun_man)
+  set(man_page "${PROJECT_BINARY_DIR}/apps/ddprun/ddprun.1")
+  add_custom_command(OUTPUT "${folder}/ddprun.1.gz"
+    COMMAND gzip -9nc "${man_page}" > "${folder}/ddprun.1.gz"
+    DEPENDS ddprun_man "${man_page}"
+    VERBATIM)
+  add_custom_target(debian_man ALL DEPENDS "${folder}/ddprun.1.gz")
+  install(FILES "${folder}/ddprun.1.gz" DESTINATION share/man/man1 COMPONENT debian_manual EXCLUDE_FROM_ALL)
+endif()
 
 include(CPack)

@@ -152,13 +152,15 @@ class Agent {
     coordination_.read_lines(io_, {.moved = [this](const std::string& why) { link_anew(why); },
                                    .trouble =
                                        [this](const std::string& why) {
-                                         if (!master_addr_.empty()) out_.log.warning("coordinator", why);
-                                         driver_.handle(LinkFailed{why});
+                                         if (!master_addr_.empty() && !why.empty()) {
+                                           out_.log.warning("coordinator", why);
+                                         }
+                                         driver_.handle(LinkFailed{why, true});
                                        },
                                    .refused =
                                        [this](const std::string& why) {
                                          if (master_addr_.empty()) return driver_.handle(LinkRefused{why});
-                                         driver_.handle(LinkFailed{why});
+                                         driver_.handle(LinkFailed{why, true});
                                        }});
     connect();
     driver_.handle(Tick{});  // deadlines count from here, not from the first event of the link

@@ -135,7 +135,10 @@ void AgentCore::set_deadman() {
   if (at != std::exchange(deadman_, at)) act(SetDeadman{at});
 }
 
-void AgentCore::on(const LinkFailed& event) { why_not_linked_ = event.why; }
+void AgentCore::on(const LinkFailed& event) {
+  if (event.is_etcds) etcds_trouble_ = event.why;
+  if (!event.why.empty()) why_not_linked_ = event.why;
+}
 
 void AgentCore::on(const LinkRefused& event) { end(1, event.why); }
 
@@ -171,8 +174,8 @@ TimePoint AgentCore::reconnect_at() const { return std::max(heard_, reconnected_
 void AgentCore::watch_lease() {
   const auto until = kill_at();
   if (!until || now_ < *until) return;  // mutant: lease_over
-  kill_because("it had lost the coordinator (" +
-               (cut_ ? why_not_linked_ : "no word for " + in_seconds(now_ - answered_)) + ")");
+  const std::string why = cut_ ? why_not_linked_ : "no word for " + in_seconds(now_ - answered_);
+  kill_because("it had lost the coordinator (" + (etcds_trouble_.empty() ? why : etcds_trouble_) + ")");
 }
 
 // Returns when a node that has found no coordinator gives up.
@@ -202,7 +205,10 @@ void AgentCore::watch_link() {
   // A silent coordinator: leave, give the link up, or send a heartbeat.
   const auto silence = now_ - heard_;
   if (silence >= lost_after_ && !exit_) {  // mutant: coordinator_silent
-    const std::string why = !older_.empty() ? older_ + "; has etcd lost its data?" : linked_ ? "" : why_not_linked_;
+    const std::string why = !older_.empty()           ? older_ + "; has etcd lost its data?"
+                            : !etcds_trouble_.empty() ? etcds_trouble_
+                            : linked_                 ? ""
+                                                      : why_not_linked_;
     return end(kStartAgain, "the coordinator at " + config_.coordinator + " is gone: no word from it for " +
                                 in_seconds(lost_after_) + (why.empty() ? "" : " (" + why + ")"));
   }

@@ -115,6 +115,7 @@ struct LinkDown {  // the link broke; the driver connects again
 };
 struct LinkFailed {  // an attempt to connect failed; the driver goes on trying
   std::string why;
+  bool is_etcds = false;  // etcd, which says where to connect, is in trouble; `why` is empty once it is no more
 };
 struct LinkRefused {  // the coordinator refuses this node for good
   std::string why;
@@ -442,10 +443,11 @@ class AgentCore {
   TimePoint answered_;                // when the newest message that was answered was sent
   bool is_beside_now_ = false;        // as the newest link said
   bool is_new_link_ = false;          // nothing has arrived over it yet
-  bool is_older_link_ = false;        // an older coordinator is at its other end
-  std::string older_;                 // describes the older coordinator that was met since the newest one was heard
-  RoundTrips round_trips_;            // what heartbeats over this link took
-  std::optional<TimePoint> cut_;      // since when a link that worked is broken, or its successor unanswered
+  std::string etcds_trouble_;
+  bool is_older_link_ = false;    // an older coordinator is at its other end
+  std::string older_;             // describes the older coordinator that was met since the newest one was heard
+  RoundTrips round_trips_;        // what heartbeats over this link took
+  std::optional<TimePoint> cut_;  // since when a link that worked is broken, or its successor unanswered
   std::chrono::milliseconds lost_after_{0}, back_within_{rendezvous::kReconnectWindow};
   std::optional<TimePoint> next_beat_, next_waiting_line_;
   std::optional<TimePoint> reconnected_;  // when a silent link was last given up

@@ -11,7 +11,7 @@ struct EtcdConfig {
   bool uses_tls = false;
   // PEM files. Empty: the system's authorities; no certificate of its own; the key is in the certificate's file.
   std::string authorities, certificate, key;
-  std::string user, password;  // empty: none
+  std::string user, password_file;  // empty: none
 };
 
 }  // namespace ddp::launcher

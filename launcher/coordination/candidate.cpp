@@ -30,11 +30,8 @@ rendezvous::EtcdSettings etcd_settings(const EtcdConfig& config) {
   rendezvous::EtcdSettings settings;
   settings.endpoints = rendezvous::parse_etcd_endpoints(config.endpoints);
   settings.user = config.user;
-  settings.password = config.password;
-  if (config.uses_tls) {
-    settings.tls = std::make_shared<const rendezvous::TlsContext>(
-        rendezvous::TlsFiles{config.authorities, config.certificate, config.key});
-  }
+  settings.password_file = config.password_file;
+  if (config.uses_tls) settings.tls = rendezvous::TlsFiles{config.authorities, config.certificate, config.key};
   return settings;
 }
 

@@ -111,7 +111,7 @@ void Coordination::read_lines(rendezvous::asio::io_context& io, EtcdEvents event
 // Every node can coordinate, so each listens at a port of its own.
 void Coordination::meet_in_etcd() {
   where_ = "the node that etcd names";
-  etcd_settings(*config_.etcd);  // what is wrong with TLS is said here
+  if (const auto files = etcd_settings(*config_.etcd).tls) rendezvous::TlsContext{*files};  // throws what is wrong
   if (parts_->are_here()) {
     addresses_ = parts_->plan().addresses;
   } else {

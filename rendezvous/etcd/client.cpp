@@ -1,12 +1,19 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "rendezvous/etcd/client.hpp"
 
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cctype>
+#include <cerrno>
+#include <cstring>
 #include <deque>
 #include <exception>
 #include <utility>
 
+#include "rendezvous/base/descriptor.hpp"
 #include "rendezvous/base/error.hpp"
 #include "rendezvous/base/text.hpp"
 #include "rendezvous/etcd/connection.hpp"
@@ -18,6 +25,8 @@ namespace ddp::rendezvous {
 namespace {
 
 using Kind = EtcdRefusal::Kind;
+
+constexpr std::size_t kMostPasswordBytes = 1024;
 
 std::string name_of(const EtcdEndpoint& one) { return endpoint(one.host, one.port); }
 
@@ -131,9 +140,14 @@ class EtcdClient::Loop : public std::enable_shared_from_this<EtcdClient::Loop> {
     const Member& member = members_[step_.member];
     const std::uint64_t number = step_number_;
     connected_to_ = step_.member;
+    try {
+      if (settings_.tls && !tls_) tls_ = std::make_unique<TlsContext>(*settings_.tls);
+    } catch (const Error& error) {
+      return failed_later(error.what());
+    }
     std::weak_ptr<Loop> weak = weak_from_this();
     connection_ = std::make_shared<EtcdConnection>(
-        io_, settings_.tls.get(), settings_.endpoints[step_.member].host,
+        io_, tls_.get(), settings_.endpoints[step_.member].host,
         EtcdConnection::Callbacks{.on_answer =
                                       [weak](unsigned status, const std::string& body) {
                                         if (const auto self = weak.lock()) self->answered(status, body);
@@ -151,6 +165,13 @@ class EtcdClient::Loop : public std::enable_shared_from_this<EtcdClient::Loop> {
   }
 
   void ask() {
+    try {
+      if (step_.what == RequestCourse::What::Token) {
+        login_ = Authenticate{settings_.user, read_password(settings_.password_file)};
+      }
+    } catch (const Error& error) {
+      return failed_later(error.what());
+    }
     const bool is_watch = std::holds_alternative<WatchKey>(request_of_step());
     connection_->ask(http_request(settings_.endpoints[step_.member], step_, request_of_step()),
                      is_watch ? HttpAnswer::Shape::Lines : HttpAnswer::Shape::Whole);
@@ -181,6 +202,7 @@ class EtcdClient::Loop : public std::enable_shared_from_this<EtcdClient::Loop> {
     member.addresses.clear();
     ++member.tries;
     drop_connection();
+    tls_.reset();
     came(EtcdRefusal{was_sent ? Kind::Unknown : Kind::Unsent, why});
   }
 
@@ -215,7 +237,7 @@ class EtcdClient::Loop : public std::enable_shared_from_this<EtcdClient::Loop> {
 
   asio::io_context& io_;
   const EtcdSettings settings_;
-  const EtcdRequest login_ = Authenticate{settings_.user, settings_.password};
+  EtcdRequest login_ = Authenticate{};
   const EtcdRequest version_ = AskVersion{};
   RequestCourse course_;
   std::vector<Member> members_;
@@ -223,6 +245,7 @@ class EtcdClient::Loop : public std::enable_shared_from_this<EtcdClient::Loop> {
   std::deque<Asked> queue_;  // the first one is asked now
   RequestCourse::Step step_;
   std::uint64_t step_number_ = 0;
+  std::unique_ptr<const TlsContext> tls_;  // must outlive the connection
   std::shared_ptr<EtcdConnection> connection_;
   std::size_t connected_to_ = 0;
   bool is_over_ = false;
@@ -239,7 +262,27 @@ void EtcdClient::watch(WatchKey request, News news, Done done) {
   loop_->add(std::move(request), std::move(news), std::move(done));
 }
 
-// ---- Endpoints ----
+// ---- Settings ----
+
+// A file of root may be read by its group: Kubernetes mounts secrets so for a pod whose user is not root.
+std::string read_password(const std::string& path) {
+  const auto refuse = [&path](const std::string& why) { invalid_argument("password_file=" + path + ": " + why); };
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  struct stat facts = {};
+  if (!file || fstat(file.get(), &facts) != 0) refuse(std::strerror(errno));
+  if (!S_ISREG(facts.st_mode)) refuse("it is not a file");
+  if (facts.st_uid != geteuid() && facts.st_uid != 0) refuse("it belongs to another user");
+  const mode_t forbidden = facts.st_uid == 0 ? 027 : 077;
+  if ((facts.st_mode & forbidden) != 0) refuse("others may read or change it; chmod 600 it");
+  std::string text(kMostPasswordBytes + 1, '\0');
+  const ssize_t size = ::read(file.get(), text.data(), text.size());
+  if (size < 0) refuse(std::strerror(errno));
+  text.resize(static_cast<std::size_t>(size));
+  if (text.size() > kMostPasswordBytes) refuse("it is too long for a password");
+  while (!text.empty() && std::string_view("\r\n").find(text.back()) != std::string_view::npos) text.pop_back();
+  if (text.empty()) refuse("it is empty");
+  return text;
+}
 
 namespace {
 

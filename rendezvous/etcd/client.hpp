@@ -26,12 +26,17 @@ struct EtcdEndpoint {
 
 struct EtcdSettings {
   std::vector<EtcdEndpoint> endpoints;
-  std::shared_ptr<const TlsContext> tls = {};  // null: plain HTTP
-  std::string user = {};                       // empty: none
-  std::string password = {};
+  // These files are read again when a connection has failed and when the user logs in again, since certificates and
+  // passwords are changed while jobs run.
+  std::optional<TlsFiles> tls = {};  // none: plain HTTP
+  std::string user = {};             // empty: none
+  std::string password_file = {};
   // For one step: connecting, TLS and the answer. A frozen member costs this much.
   std::chrono::milliseconds deadline{1000};
 };
+
+// Returns the password in the file. Throws Error{InvalidArgument} if there is none, or others may read or change it.
+std::string read_password(const std::string& path);
 
 // Reads "host:2379,host2,[::1]:4001". Throws Error{InvalidArgument} with what is wrong with which part.
 std::vector<EtcdEndpoint> parse_etcd_endpoints(const std::string& text);

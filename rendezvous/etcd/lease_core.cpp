@@ -91,7 +91,7 @@ std::optional<Written> read_record(std::string_view value) {
 
 // Returns whether trying again cannot help.
 bool is_final(Kind kind) {
-  return kind == Kind::NoSuchApi || kind == Kind::Forbidden || kind == Kind::NotAuthenticated;
+  return kind == Kind::NoSuchApi || kind == Kind::Forbidden || kind == Kind::NotAuthenticated || kind == Kind::NoSpace;
 }
 
 void wake(std::optional<LeaseTime>& at, const std::optional<LeaseTime>& other) {
@@ -287,7 +287,7 @@ void LeaseCore::on(const LeaseAnswered& event) {
     const Asked asked = *std::exchange(lane->asked, std::nullopt);
     if (const auto* refusal = std::get_if<EtcdRefusal>(&event.outcome)) return take_refusal(*lane, asked, *refusal);
     lane->backoff = milliseconds(0);
-    lane->trouble.clear();
+    if (!std::exchange(lane->trouble, "").empty()) actions_->push_back(LeaseTrouble{leases_.trouble + keys_.trouble});
     return take(asked, std::get<EtcdAnswer>(event.outcome));
   }
 }
@@ -319,11 +319,15 @@ void LeaseCore::take(const Asked& asked, const EtcdAnswer& answer) {
   }
 }
 
+// Whether no job has begun, as far as this process knows. One that has begun waits until etcd does again what it did.
+bool LeaseCore::has_nothing_to_lose() const {
+  const bool is_before = phase_ == Phase::Acquiring || phase_ == Phase::Watching;
+  return is_before && !config_.is_in_job && !inherited_ && other_epoch_ == 0;
+}
+
 void LeaseCore::take_refusal(Lane& lane, const Asked& asked, const EtcdRefusal& refusal) {
   if (asked.purpose == Purpose::Revoke) return;  // it ends by itself
-  const bool has_begun = config_.is_in_job || inherited_;
-  const bool has_nothing_to_lose = (phase_ == Phase::Acquiring || phase_ == Phase::Watching) && !has_begun;
-  if (is_final(refusal.kind) || (refusal.kind == Kind::NoSpace && has_nothing_to_lose)) return lose(refusal.why);
+  if (has_nothing_to_lose() && is_final(refusal.kind)) return lose(refusal.why);
   if (refusal.kind == Kind::NoLease) {
     if (asked.purpose == Purpose::Write) return forget_record_lease();
     if (asked.purpose == Purpose::Acquire) {
@@ -502,7 +506,7 @@ void LeaseCore::on(const LeaseNews& event) {
 void LeaseCore::on(const LeaseWatchOver& event) {
   is_watching_ = false;
   if (phase_ != Phase::Watching) return;
-  if (is_final(event.why.kind)) return lose(event.why.why);
+  if (has_nothing_to_lose() && is_final(event.why.kind)) return lose(event.why.why);
   must_look_ = true;
   retry(keys_);
 }

@@ -117,7 +117,7 @@ struct LeaseReleased {  // the last action
   bool are_keys_gone = false;
 };
 struct LeaseTrouble {  // for the log
-  std::string why;
+  std::string why;     // empty: there is none any more
 };
 using LeaseAction = std::variant<AskEtcd, WatchEtcd, LeaseHeld, LeaseOfOther, LeaseKept, LeaseInDoubt, LeaseSure,
                                  LeaseLost, LeaseReleased, LeaseTrouble>;
@@ -197,6 +197,7 @@ class LeaseCore {
   void tell_kept();
   void note_record(const KeyValue* record);
   void forget_record_lease();
+  bool has_nothing_to_lose() const;
   void lose(const std::string& why);
   void finish_release();
   void trouble(Lane& lane, const std::string& why);

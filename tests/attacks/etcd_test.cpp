@@ -184,7 +184,10 @@ TEST_CASE("etcd: a server that sends clients elsewhere is not followed, nor give
   });
   EtcdSettings settings = server.settings();
   settings.user = "ada";
-  settings.password = "secret";
+  const TemporaryFolder folder;
+  folder.write("password", "secret");
+  chmod((folder / "password").c_str(), 0600);
+  settings.password_file = folder / "password";
   const EtcdRefusal why = loop.refusal(settings);
   CHECK_THAT(why.why, Contains("is not followed") && !Contains("secret"));
   CHECK(reached == 0);

@@ -8,6 +8,7 @@
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <cstring>
+#include <filesystem>
 #include <string>
 
 #include "rendezvous/base/error.hpp"
@@ -158,10 +159,9 @@ TEST_CASE("etcd client: TLS verifies authority, name and user, and each refusal 
   EtcdLoop loop;
   EtcdSettings good = etcd.settings();
   const TlsFiles files = {etcd.file("ca.pem"), etcd.file("client.pem"), etcd.file("client-key.pem")};
-  good.tls = std::make_shared<TlsContext>(files);
+  good.tls = files;
   good.user = "ddprun";
-  good.password = read_file(etcd.file("password"));
-  good.password.pop_back();
+  good.password_file = etcd.file("password");
   EtcdClient client(loop.io, good);
   loop.answer(client, PutKey{"/ddprun/a", "1"});
 
@@ -175,7 +175,10 @@ TEST_CASE("etcd client: TLS verifies authority, name and user, and each refusal 
   CHECK_THAT(elsewhere.why, Contains("permission denied"));
 
   EtcdSettings bad = good;
-  bad.password = "wrong";
+  const TemporaryFolder folder;
+  folder.write("password", "wrong\n");
+  std::filesystem::permissions(folder / "password", std::filesystem::perms::owner_read);
+  bad.password_file = folder / "password";
   CHECK(refusal(loop, bad).kind == Kind::Forbidden);
   CHECK_THAT(refusal(loop, bad).why, Contains("invalid user ID or password") && !Contains("wrong"));
   bad = good;
@@ -183,12 +186,12 @@ TEST_CASE("etcd client: TLS verifies authority, name and user, and each refusal 
   CHECK_THAT(refusal(loop, bad).why, Contains("no user and password are given"));
 
   bad = good;
-  bad.tls = std::make_shared<TlsContext>(TlsFiles{etcd.file("stranger.pem"), files.certificate, files.key});
+  bad.tls = TlsFiles{etcd.file("stranger.pem"), files.certificate, files.key};
   CHECK(refusal(loop, bad).kind == Kind::Unsent);
   CHECK_THAT(refusal(loop, bad).why, Contains("(cacert names the file of who signed it)"));
-  bad.tls = std::make_shared<TlsContext>(TlsFiles{files.authorities, "", ""});
+  bad.tls = TlsFiles{files.authorities, "", ""};
   CHECK_THAT(refusal(loop, bad).why, Contains("(it wants one of this node: cert and key name the files)"));
-  bad.tls = nullptr;
+  bad.tls.reset();
   CHECK_THAT(refusal(loop, bad).why, Contains("protocol=https"));
 
   address_of_names = good.endpoints[0].host;
@@ -204,6 +207,40 @@ TEST_CASE("etcd client: TLS verifies authority, name and user, and each refusal 
                     Contains("server-key.pem"));
 }
 
+TEST_CASE("etcd client: a password and an authority that are changed are read again", "[etcd][integration]") {
+  const EtcdCluster etcd({"--tls", "--auth"});
+  const TemporaryFolder folder;
+  const auto write_private = [&folder](const char* name, const std::string& text) {
+    folder.write(name, text);
+    std::filesystem::permissions(folder / name, std::filesystem::perms(0600));
+  };
+  write_private("password", read_file(etcd.file("password")));
+  folder.write("ca.pem", read_file(etcd.file("ca.pem")));
+  EtcdLoop loop;
+  EtcdSettings settings = etcd.settings();
+  settings.tls = TlsFiles{folder / "ca.pem", "", ""};
+  settings.user = "ddprun";
+  settings.password_file = folder / "password";
+  EtcdClient client(loop.io, settings);
+  loop.answer(client, PutKey{"/ddprun/a", "1"});
+
+  run({"sh", "-c", "echo changed | \"$0\" ctl \"$1\" user passwd ddprun --interactive=false", ETCD_SCRIPT,
+       etcd.file("")});
+  CHECK(refusal(loop, client).kind == Kind::Forbidden);
+  std::filesystem::remove(folder / "password");
+  CHECK_THAT(refusal(loop, client).why, Contains("password_file=" + (folder / "password") + ": No such file"));
+  write_private("password", "changed");
+  loop.answer(client, PutKey{"/ddprun/a", "2"});
+
+  folder.write("ca.pem", read_file(etcd.file("stranger.pem")));
+  etcd("kill 1");
+  etcd("start 1");  // else the connection is kept
+  loop.until([&] { return refusal(loop, client).why.find("certificate is refused") != std::string::npos; },
+             "a refusal");
+  folder.write("ca.pem", read_file(etcd.file("ca.pem")));
+  CHECK_NOTHROW(loop.answer(client, ReadKey{"/ddprun/a"}));
+}
+
 TEST_CASE("etcd client: a server without the API of version 3 is refused in words", "[etcd][integration]") {
   const EtcdCluster etcd({"--v2", "only"});
   EtcdLoop loop;
@@ -216,7 +253,7 @@ TEST_CASE("etcd client: a server that has no TLS is named as such", "[etcd][inte
   const EtcdCluster etcd = EtcdCluster::shared();
   EtcdLoop loop;
   EtcdSettings settings = etcd.settings();
-  settings.tls = std::make_shared<TlsContext>(TlsFiles{});
+  settings.tls = TlsFiles{};
   const EtcdRefusal why = refusal(loop, settings);
   CHECK(why.kind == Kind::Unsent);
   CHECK_THAT(why.why, Contains("no TLS"));

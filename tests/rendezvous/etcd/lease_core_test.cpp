@@ -28,6 +28,7 @@ class Candidate {
   LeaseCore& core() { return core_; }
   LeaseTime now;
   bool is_cut = false;
+  std::optional<EtcdRefusal> refused = {};
   std::string said;  // every action but requests, as words
 
   void give(const LeaseEvent& event) {
@@ -37,8 +38,9 @@ class Candidate {
     while (!asked_.empty()) {
       const AskEtcd ask = asked_.front();
       asked_.pop_front();
-      give(LeaseAnswered{ask.ask,
-                         is_cut ? EtcdOutcome(EtcdRefusal{Kind::Unknown, "no answer"}) : etcd_.apply(ask.request)});
+      give(LeaseAnswered{ask.ask, refused  ? EtcdOutcome(*refused)
+                                  : is_cut ? EtcdOutcome(EtcdRefusal{Kind::Unknown, "no answer"})
+                                           : etcd_.apply(ask.request)});
     }
   }
   // Lets this time pass, with every tick that is asked for.
@@ -118,7 +120,7 @@ TEST_CASE("etcd lease: silence of etcd is doubt and not loss, and a new leader's
   etcd.elect();
   a.is_cut = false;
   a.pass(3s);
-  CHECK(a.said == "trouble (no answer); doubt (no answer); sure; ");
+  CHECK(a.said == "trouble (no answer); doubt (no answer); trouble (); sure; ");
 }
 
 TEST_CASE("etcd lease: a write whose answer was lost is done once", "[rendezvous][unit]") {
@@ -148,8 +150,9 @@ TEST_CASE("etcd lease: a write whose answer was lost is done once", "[rendezvous
   ask = std::get<AskEtcd>(actions[0]);
   actions.clear();
   core.step(now + 1s, LeaseAnswered{ask.ask, etcd.apply(ask.request)}, actions);
-  REQUIRE_FALSE(actions.empty());
-  CHECK(std::get<LeaseKept>(actions[0]).number == 1);
+  REQUIRE(actions.size() > 1);
+  CHECK(std::get<LeaseTrouble>(actions[0]).why.empty());  // any more
+  CHECK(std::get<LeaseKept>(actions[1]).number == 1);
   CHECK(etcd.revision() == revision);
 }
 
@@ -166,7 +169,7 @@ TEST_CASE("etcd lease: a full etcd refuses a new job, and costs a running one no
   CHECK(b.said == "lost (no); ");
   etcd.is_full = false;
   a.pass(2s);
-  CHECK(a.said == "trouble (no); kept 1; ");
+  CHECK(a.said == "trouble (no); trouble (); kept 1; ");
 }
 
 TEST_CASE("etcd lease: a record whose lease has ended comes back, written by this holder or found",
@@ -190,6 +193,28 @@ TEST_CASE("etcd lease: a record whose lease has ended comes back, written by thi
   REQUIRE(etcd.find(record_key("j")) != nullptr);
   CHECK(etcd.find(record_key("j"))->value.ends_with("\none"));
   CHECK(b.said == "held 'one'; ");  // the caller hears nothing of it
+}
+
+TEST_CASE("etcd lease: a user whom etcd no longer knows costs a job that has begun no more than time",
+          "[rendezvous][unit]") {
+  EtcdModel etcd;
+  const EtcdRefusal wrong{Kind::Forbidden, "invalid password"};
+  Candidate a(etcd), b(etcd, {.job = "j", .self = "b"});
+  a.said.clear();
+  b.said.clear();
+  a.refused = b.refused = wrong;
+  a.pass(3s);
+  CHECK(a.said == "trouble (invalid password); ");
+  b.pass(1s);
+  b.give(LeaseWatchOver{wrong});
+  b.pass(2s);
+  CHECK(b.said == "trouble (invalid password); ");
+  a.refused = b.refused = std::nullopt;
+  a.pass(1s);
+  b.pass(1s);
+  CHECK(a.said == "trouble (invalid password); trouble (); ");
+  CHECK_THAT(b.said, Catch::StartsWith("trouble (invalid password); trouble (); watch "));
+  CHECK(a.core().is_sure(a.now));
 }
 
 TEST_CASE("etcd lease: jobs have keys of their own, whatever their ids are", "[rendezvous][unit]") {

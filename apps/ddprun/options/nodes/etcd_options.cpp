@@ -1,18 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "apps/ddprun/options/nodes/etcd_options.hpp"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <array>
-#include <cerrno>
-#include <cstring>
 #include <sstream>
-#include <string_view>
 
 #include "apps/ddprun/options/usage_error.hpp"
-#include "rendezvous/base/descriptor.hpp"
 #include "rendezvous/base/error.hpp"
 #include "rendezvous/etcd/client.hpp"
 
@@ -22,7 +14,6 @@ namespace {
 
 constexpr std::array kAuthorities = {"cacert", "ca_cert"}, kCertificate = {"cert", "ssl_cert"},
                      kKey = {"key", "ssl_cert_key"};
-constexpr std::size_t kMostPasswordBytes = 1024;
 
 // Returns the value of whichever of the two names is there.
 std::string value_of(const KeyValues& conf, const std::array<const char*, 2>& names) {
@@ -87,29 +78,6 @@ bool uses_tls(const KeyValues& conf) {
   return false;
 }
 
-[[noreturn]] void refuse_file(const std::string& path, const std::string& why) {
-  throw UsageError("--rdzv-conf password_file=" + path + ": " + why);
-}
-
-// A file of root may be read by its group: Kubernetes mounts secrets so for a pod whose user is not root.
-std::string read_password(const std::string& path) {
-  const rendezvous::Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  struct stat facts = {};
-  if (!file || fstat(file.get(), &facts) != 0) refuse_file(path, std::strerror(errno));
-  if (!S_ISREG(facts.st_mode)) refuse_file(path, "it is not a file");
-  if (facts.st_uid != geteuid() && facts.st_uid != 0) refuse_file(path, "it belongs to another user");
-  const mode_t forbidden = facts.st_uid == 0 ? 027 : 077;
-  if ((facts.st_mode & forbidden) != 0) refuse_file(path, "others may read or change it; chmod 600 it");
-  std::string text(kMostPasswordBytes + 1, '\0');
-  const ssize_t size = ::read(file.get(), text.data(), text.size());
-  if (size < 0) refuse_file(path, std::strerror(errno));
-  text.resize(static_cast<std::size_t>(size));
-  if (text.size() > kMostPasswordBytes) refuse_file(path, "it is too long for a password");
-  while (!text.empty() && std::string_view("\r\n").find(text.back()) != std::string_view::npos) text.pop_back();
-  if (text.empty()) refuse_file(path, "it is empty");
-  return text;
-}
-
 }  // namespace
 
 bool is_etcd_option(const std::string& key) {
@@ -151,7 +119,12 @@ launcher::EtcdConfig resolve_etcd_options(const std::string& backend, const std:
   if (etcd.user.empty() != file.empty()) {
     throw UsageError("--rdzv-conf: user and password_file belong together; give both or neither");
   }
-  if (!file.empty()) etcd.password = read_password(file);
+  etcd.password_file = file;
+  try {
+    if (!file.empty()) rendezvous::read_password(file);
+  } catch (const rendezvous::Error& error) {
+    throw UsageError(std::string("--rdzv-conf ") + error.what());
+  }
   return etcd;
 }
 
