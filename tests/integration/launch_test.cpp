@@ -243,6 +243,20 @@ TEST_CASE("launch: Python scripts, modules and folders run under the user's inte
   CHECK(run(ddprun_raw({"-m", "pkg.mod", "-x"}), options).out == "python -u -m pkg.mod -x\n");
   CHECK(run(ddprun_raw({"-m", "--", "pkg.mod", "a"}), options).out == "python -u -m pkg.mod a\n");
   CHECK(run(ddprun_raw({folder / "package"}), options).out == "python -u " + (folder / "package") + "\n");
+  // One line where an environment's variable and PATH lead to two of them.
+  std::filesystem::create_directory(folder / "bin");
+  write_file(folder / "bin/python", "#!/bin/sh\necho active\n", true);
+  const auto said = [&](const std::string& path) {
+    Process::Options active;
+    active.environment = {{"PYTHON_EXEC", ""}, {"VIRTUAL_ENV", ""}, {"CONDA_PREFIX", folder.path()}, {"PATH", path}};
+    const Result result = run(ddprun_raw({script}), active);
+    CHECK(result.out == "active\n");
+    return result.err;
+  };
+  CHECK_THAT(said("/usr/bin:/bin"),
+             Catch::Contains("Python is " + (folder / "bin/python") + ", as CONDA_PREFIX says; in PATH"));
+  std::filesystem::create_symlink("python", folder / "bin/python3");
+  CHECK(said((folder / "bin") + ":/usr/bin:/bin").empty());
   // A script from stdin.
   write_file(folder / "python", "#!/bin/sh\necho python \"$@\"; cat\n", true);
   options.stdin_text = "print()\n";

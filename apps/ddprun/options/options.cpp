@@ -336,6 +336,22 @@ void warn_of_few_cpus(int workers) {
           workers, share.c_str(), workers);
 }
 
+// A variable may be of an environment that was active before another Python came first in PATH.
+void warn_of_other_python(const std::string& python) {
+  const char* const given = getenv("PYTHON_EXEC");
+  if (given && *given) return;
+  for (const char* const variable : {"VIRTUAL_ENV", "CONDA_PREFIX"}) {
+    const char* const environment = getenv(variable);
+    const auto in_path = launcher::find_in_path("python3");
+    if (!environment || !in_path || python != std::string(environment) + "/bin/python") continue;
+    const std::string folder = in_path->substr(0, in_path->rfind('/'));
+    std::error_code error;
+    if (std::filesystem::equivalent(folder, std::string(environment) + "/bin", error)) continue;
+    fprintf(stderr, "ddprun: Python is %s, as %s says; in PATH it is %s, which PYTHON_EXEC=%s chooses\n",
+            python.c_str(), variable, in_path->c_str(), in_path->c_str());
+  }
+}
+
 // Says what the options are that the platform's words mean.
 void log_platform(const FromPlatform& platform) {
   if (platform.platform.empty()) return;
@@ -459,6 +475,7 @@ ParsedOptions parse_options(const std::vector<std::string>& arguments, const Inv
   launch.config.to_head = invocation.to_head;
   launch.config.launcher_pid = getpid();
   take_program(split, given, invocation, places, launch.config);
+  if (launch.config.program.prefix.size() > 1) warn_of_other_python(launch.config.program.path);
   launch.config.serve_gloo = given.gloo == "ddp";
   launch.config.keep_memory = keep_memory(given.keep_memory);
   launch.config.job.survivors_stay = survivors_stay(given, launch.config);
