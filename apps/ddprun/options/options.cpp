@@ -336,20 +336,16 @@ void warn_of_few_cpus(int workers) {
           workers, share.c_str(), workers);
 }
 
-// A variable may be of an environment that was active before another Python came first in PATH.
+// conda's base environment is active in many shells where another Python comes first in PATH.
 void warn_of_other_python(const std::string& python) {
   const char* const given = getenv("PYTHON_EXEC");
-  if (given && *given) return;
-  for (const char* const variable : {"VIRTUAL_ENV", "CONDA_PREFIX"}) {
-    const char* const environment = getenv(variable);
-    const auto in_path = launcher::find_in_path("python3");
-    if (!environment || !in_path || python != std::string(environment) + "/bin/python") continue;
-    const std::string folder = in_path->substr(0, in_path->rfind('/'));
-    std::error_code error;
-    if (std::filesystem::equivalent(folder, std::string(environment) + "/bin", error)) continue;
-    fprintf(stderr, "ddprun: Python is %s, as %s says; in PATH it is %s, which PYTHON_EXEC=%s chooses\n",
-            python.c_str(), variable, in_path->c_str(), in_path->c_str());
-  }
+  const char* const conda = getenv("CONDA_PREFIX");
+  const auto in_path = launcher::find_in_path("python3");
+  if ((given && *given) || !conda || !in_path || python != std::string(conda) + "/bin/python") return;
+  std::error_code error;
+  if (std::filesystem::equivalent(in_path->substr(0, in_path->rfind('/')), std::string(conda) + "/bin", error)) return;
+  fprintf(stderr, "ddprun: Python is %s, as CONDA_PREFIX says; in PATH it is %s, which PYTHON_EXEC=%s chooses\n",
+          python.c_str(), in_path->c_str(), in_path->c_str());
 }
 
 // Says what the options are that the platform's words mean.
