@@ -15,6 +15,7 @@ add_library(ddprun_control STATIC
   etcd/tls/tls_session.cpp
   coordinator/coordinator.cpp
   coordinator/coordinator_core.cpp
+  coordinator/accept_record.cpp
   coordinator/job_record.cpp
   coordinator/looks.cpp
   coordinator/record_gate.cpp

@@ -184,6 +184,7 @@ using CoordinatorAction = std::variant<SendDirective, AnswerBeat, CloseLink, Ope
 class CoordinatorCore {
  public:
   enum class Phase { Gathering, Opening, Running, Stopping, Over };
+  enum class Trigger { Failure, Loss, Membership, Final };  // why the round is being stopped
 
   explicit CoordinatorCore(CoordinatorConfig config);
 
@@ -216,8 +217,6 @@ class CoordinatorCore {
   // Returns what a node does, as JobFacts names it.
   const char* word_for(const Node& node) const;
 
-  // Why the round is being stopped.
-  enum class Trigger { Failure, Loss, Membership, Final };
   struct Stop {
     Trigger trigger = Trigger::Final;
     std::string reason;

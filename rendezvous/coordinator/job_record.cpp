@@ -114,6 +114,27 @@ static void from_json(const json& j, JobRecord::Member& m) {
   m.heard = age_of(j.at("heard_ms"));
 }
 
+AgentState state_of(const JobRecord::Member& member) {
+  return {.incarnation = member.incarnation,
+          .host = member.host,
+          .addresses = member.addresses,
+          .endpoint_host = member.endpoint_host,
+          .coordinator_address = member.coordinator_address,
+          .node_rank = member.node_rank,
+          .wanted_rank = member.wanted_rank,
+          .role = member.role,
+          .slots = member.slots,
+          .can_look = member.can_look};
+}
+
+Directive run_for(const JobRecord::Member& member, std::size_t node_rank, Directive run) {
+  run.assignment.node_rank = static_cast<int>(node_rank);
+  run.assignment.base_rank = member.base_rank;
+  run.assignment.base_role_rank = member.base_role_rank;
+  run.assignment.role_world_size = member.role_world_size;
+  return run;
+}
+
 std::string encode(const JobRecord& r) {
   json j = {{"version", kVersion},
             {"phase", r.phase},
@@ -171,6 +192,7 @@ std::variant<JobRecord, std::string> decode_record(std::string_view text) {
     r.host = j.value("host", "");
     if (j.contains("before")) r.before = j.at("before").get<JobRecord::Before>();
     j.at("members").get_to(r.members);
+    if (const auto why = accept(r)) return cut_line(*why, kMaxWhyBytes);
     return r;
   } catch (const std::exception& error) {
     return cut_line(printable_line(error.what()), kMaxWhyBytes);

@@ -91,8 +91,15 @@ struct JobRecord {
   bool operator==(const JobRecord&) const = default;
 };
 
+// Returns what a node of the record said of itself, without the job and the epoch.
+AgentState state_of(const JobRecord::Member& member);
+// Returns `run` as the member with this node rank has it.
+Directive run_for(const JobRecord::Member& member, std::size_t node_rank, Directive run);
+
 std::string encode(const JobRecord& record);
 // Returns the record, or why this is none: "version 2, this ddprun reads 1".
 std::variant<JobRecord, std::string> decode_record(std::string_view text);
+// Returns what is wrong with a record; nothing: it is accepted, and its words are printable (accept_record.cpp).
+std::optional<std::string> accept(JobRecord& record);
 
 }  // namespace ddp::rendezvous

@@ -224,18 +224,9 @@ void CoordinatorCore::restore_members(const JobRecord& record, TimePoint recorde
     node.leaving = member.leaving;
     node.base_rank = member.base_rank;  // mutant: restored_rank
     node.heard = node.unheard_since = recorded - member.heard;
-    node.state = {.job = config_.job,
-                  .epoch = config_.epoch,
-                  .incarnation = member.incarnation,
-                  .host = member.host,
-                  .addresses = member.addresses,
-                  .endpoint_host = member.endpoint_host,
-                  .coordinator_address = member.coordinator_address,
-                  .node_rank = member.node_rank,
-                  .wanted_rank = member.wanted_rank,
-                  .role = member.role,
-                  .slots = member.slots};
-    node.state.can_look = member.can_look;
+    node.state = state_of(member);
+    node.state.job = config_.job;
+    node.state.epoch = config_.epoch;
   }
   roster_.restore(now_, record.round, members,
                   record.node == config_.node ? "the coordinator was killed and started again"
@@ -284,14 +275,8 @@ void CoordinatorCore::tell_again(const JobRecord& record) {
     const JobRecord::Member& member = record.members[i];
     if (member.incarnation.empty()) continue;
     Directive directive = make(Directive::Kind::Wait, "");
-    if (over() && member.incarnation != roster_.own()) directive = *exit_;  // mutant: own_last_again
-    if (job_.phase == Phase::Running) {                                     // mutant: run_again
-      directive = *run_;
-      directive.assignment.node_rank = static_cast<int>(i);
-      directive.assignment.base_rank = member.base_rank;
-      directive.assignment.base_role_rank = member.base_role_rank;
-      directive.assignment.role_world_size = member.role_world_size;
-    }
+    if (over() && member.incarnation != roster_.own()) directive = *exit_;    // mutant: own_last_again
+    if (job_.phase == Phase::Running) directive = run_for(member, i, *run_);  // mutant: run_again
     send(roster_.at(member.incarnation), directive);
   }
   if (job_.phase == Phase::Opening) return ask_for_store();

@@ -196,8 +196,9 @@ void World::recover(Coordinator& coordinator) {
 void World::begin_with_record(Coordinator& coordinator) {
   std::optional<JobRecord> record;
   if (coordinator.kept) {
-    const auto read = decode_record(*coordinator.kept);
+    auto read = decode_record(*coordinator.kept);
     if (const auto* why = std::get_if<std::string>(&read)) invariants_.broken(Promise::ToldIsKept, *why);
+    if (scene_.plan.lies == Lies::Database) lie_about_job(coordinator, read);
     record = std::get<JobRecord>(read);
   }
   forget_unrecorded_failures(record.value_or(JobRecord()));

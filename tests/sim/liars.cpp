@@ -5,6 +5,9 @@
 #include <algorithm>
 #include <csignal>
 
+#include <nlohmann/json.hpp>
+
+#include "rendezvous/coordinator/job_record.hpp"
 #include "rendezvous/link/accept.hpp"
 #include "tests/fuzz/lies.hpp"
 #include "tests/sim/world.hpp"
@@ -183,6 +186,39 @@ void World::bytes_arrive(std::size_t index, LinkId id, const std::string& bytes)
       return break_coordinators_end(id, malformed ? malformed->why : "the other direction's message");
     }
   }
+}
+
+// Changes some things in the record with which a coordinator begins. A record that it refuses ends the job with a word,
+// and is as it was here.
+void World::lie_about_job(const Coordinator& coordinator, std::variant<JobRecord, std::string>& read) {
+  Random random(scene_.plan.seed, {20, coordinator.index, coordinator.life});
+  auto lie = nlohmann::json::parse(*coordinator.kept);
+  for (int changes = random.between(0, 3); changes > 0; --changes) {
+    const auto parts = lie.flatten();
+    const auto one = std::next(parts.begin(), random.below(static_cast<int>(parts.size())));
+    const auto other = std::next(parts.begin(), random.below(static_cast<int>(parts.size())));
+    auto& changed = lie[nlohmann::json::json_pointer(one.key())];
+    if (changed.is_array() || one.key().ends_with("/pid")) continue;  // by which the simulator finds its workers
+    if (changed.is_number() && random.percent(90)) {
+      changed = random.pick<std::int64_t>({-1, 0, 1, 2, 4, 99, 65535, 2147483647, -4611686018427387904});
+    } else if (changed.is_boolean() && random.percent(90)) {
+      changed = !changed.get<bool>();
+    } else {
+      changed = random.percent(20) ? nlohmann::json("\x1b]0;x\x07") : *other;
+    }
+  }
+  for (auto* const list : {&lie["members"], &lie["failures"], &lie["losses"]}) {
+    if (list->empty() || !random.percent(20)) continue;
+    if (random.percent(50)) {
+      list->erase(list->size() - 1);
+    } else {
+      list->push_back(list->front());
+    }
+  }
+  auto changed = decode_record(lie.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+  const auto* const why = std::get_if<std::string>(&changed);
+  note("database", [&] { return why ? "it is not believed: " + *why : "it lies about the job"; });
+  if (!why) read = std::move(changed);
 }
 
 // Sends a directive to an agent, often a changed one. One that the agent does not accept breaks the link.

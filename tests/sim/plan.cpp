@@ -340,6 +340,10 @@ Plan make_crowd(int agents, bool fails) {
 
 Plan make_hostile_plan(std::uint64_t seed) {
   Plan plan = make_plan(seed);
+  if (Random(seed, {20}).percent(25)) {
+    plan.lies = Lies::Database;
+    return plan;
+  }
   Random random(seed, {17});
   plan.lies = random.pick({Lies::Strangers, Lies::Strangers, Lies::Claimants, Lies::Coordinator});
   plan.liars = plan.job.max_nodes == 1 || plan.lies == Lies::Coordinator ? 0 : random.between(1, 4);
@@ -431,7 +435,8 @@ std::string describe(const Plan& plan) {
     text += "  machine " + std::to_string(i) + ": " + std::to_string(plan.machines[i].slots) + " workers, starts at " +
             ms(plan.machines[i].starts_at) + "\n";
   }
-  static constexpr std::array<const char*, 4> kLies = {"", "strangers lie", "claimants lie", "the coordinator lies"};
+  static constexpr std::array<const char*, 5> kLies = {"", "strangers lie", "claimants lie", "the coordinator lies",
+                                                       "the database lies"};
   if (plan.lies != Lies::None) {
     text += std::string("  ") + kLies[static_cast<std::size_t>(plan.lies)] + " (" + std::to_string(plan.liars) +
             " agents), until " + ms(plan.lies_until) + "\n";

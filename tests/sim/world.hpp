@@ -181,6 +181,7 @@ class World {
   void start_liars();
   void act(std::size_t liar);
   void end_liars();
+  void lie_about_job(const Coordinator& coordinator, std::variant<rendezvous::JobRecord, std::string>& read);
   void obey(Liar& liar);
   void open_liars_link(Liar& liar);
   void say(Liar& liar, const rendezvous::AgentState& state);

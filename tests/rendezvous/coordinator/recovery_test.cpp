@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <catch2/catch.hpp>
 #include <csignal>
+#include <functional>
 #include <optional>
 #include <variant>
 
@@ -128,6 +129,43 @@ TEST_CASE("recovery: a record of another version is refused", "[rendezvous][unit
   REQUIRE(std::holds_alternative<std::string>(read));
   CHECK(std::get<std::string>(read) == "version 2, this ddprun reads 1");
   CHECK(std::holds_alternative<std::string>(decode_record("no JSON")));
+}
+
+TEST_CASE("recovery: a record that cannot be true is refused, and its words are printable", "[rendezvous][unit]") {
+  MortalJob job(1);
+  job.start();
+  const JobRecord running = job.record();
+  AgentState failed = job.on("b", WorkersPhase::Stopping);
+  failed.failures = {{.rank = 1, .local_rank = 0, .host = "b", .pid = 7, .status = {.code = 3}}};
+  job.report(2, failed);
+  const JobRecord stopping = job.record();
+  const auto why = [](JobRecord record, const std::function<void(JobRecord&)>& lie) {
+    lie(record);
+    const auto read = decode_record(encode(record));
+    const auto* const refused = std::get_if<std::string>(&read);
+    return refused ? *refused : "";
+  };
+  CHECK(why(running, [](JobRecord&) {}).empty());
+  CHECK(why(stopping, [](JobRecord&) {}).empty());
+  CHECK(why(running, [](JobRecord& r) { r.phase = 99; }) == "phase is 99");
+  CHECK(why(running, [](JobRecord& r) { r.phase = 4; }) == "its phase and run differ");
+  CHECK(why(stopping, [](JobRecord& r) { r.phase = 4; }) == "its phase and exit differ");
+  CHECK(why(stopping, [](JobRecord& r) { r.failures.clear(); }) == "a failure of nobody");
+  CHECK(why(running, [](JobRecord& r) { r.members.push_back(r.members[0]); }) == "two members are one node");
+  CHECK(why(stopping, [](JobRecord& r) { r.failures.push_back(r.failures[0]); }) == "two failures of local rank 0");
+  CHECK(why(running, [](JobRecord& r) { r.members[1].addresses = {"elsewhere"}; }) == "addresses is no address");
+  CHECK(why(running, [](JobRecord& r) { r.members[1].base_rank = 7; }) == "base_rank is 7");
+  CHECK(why(running, [](JobRecord& r) { r.spent = {JobRecord::Age::max()}; }) == "spent is 9223372036854775807");
+
+  JobRecord odd = stopping;
+  odd.host = odd.why_round = odd.stop.reason = "\x1b]0;title\x07";
+  odd.losses.push_back({.text = "\x1b[2J"});
+  const auto read = decode_record(encode(odd));
+  REQUIRE(std::holds_alternative<JobRecord>(read));
+  const auto& tame = std::get<JobRecord>(read);
+  for (const std::string& text : {tame.host, tame.why_round, tame.stop.reason, tame.losses[0].text}) {
+    CHECK(text.find('\x1b') == std::string::npos);
+  }
 }
 
 TEST_CASE("recovery: a store that is lost ends a round only if workers were connected", "[rendezvous][unit]") {

@@ -62,7 +62,7 @@ struct SmallJob {
       if (const auto* kept = std::get_if<Record>(&action)) content = kept->content;
     }
     const auto read = decode_record(content);
-    REQUIRE(std::holds_alternative<JobRecord>(read));
+    if (const auto* const why = std::get_if<std::string>(&read)) FAIL(*why);
     return std::get<JobRecord>(read);
   }
   // Nodes a and b run a round.

@@ -25,7 +25,9 @@ bool holds_among(Lies lies, Promise promise) {
                 Promise::OwnSuccessIsTrue, Promise::ReasonsAreGiven, Promise::StateIsBounded, Promise::NoBusyLoop,
                 Promise::CoresThrowNothing, Promise::EveryRunEnds, Promise::UserIsHeard, Promise::OverForEver,
                 Promise::BudgetIsKept});
-  if (lies == Lies::Coordinator) {  // it may name any round, let nodes wait for ever, and its budget is its own affair
+  if (lies == Lies::Database && promise == Promise::ReasonsAreGiven) return false;  // the record may have none
+  if (lies == Lies::Coordinator ||
+      lies == Lies::Database) {  // it may name any round, let nodes wait for ever, and its budget is its own affair
     return is_own_affair &&
            !is_one_of(promise, {Promise::NewestRoundOnly, Promise::EveryRunEnds, Promise::BudgetIsKept});
   }
