@@ -286,7 +286,9 @@ std::unique_ptr<rendezvous::LinkClient> Coordination::link(rendezvous::asio::io_
     return std::make_unique<rendezvous::LinkClient>(
         io, [this] { return parts_->link(); }, std::move(callbacks));
   }
-  return std::make_unique<rendezvous::LinkClient>(io, target(), membership_, std::move(callbacks));
+  rendezvous::LinkTarget to = target();
+  to.any_user = config_.any_user;
+  return std::make_unique<rendezvous::LinkClient>(io, std::move(to), membership_, std::move(callbacks));
 }
 
 std::string Coordination::master_addr(const std::string& coordinator_address) const {

@@ -4,6 +4,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -24,6 +25,7 @@
 #include "rendezvous/net/addresses/name_lookup.hpp"
 #include "rendezvous/net/addresses/numeric_address.hpp"
 #include "rendezvous/net/listen.hpp"
+#include "rendezvous/net/peer_user.hpp"
 
 namespace ddp::rendezvous {
 namespace {
@@ -225,6 +227,11 @@ class LinkClient::Loop : public std::enable_shared_from_this<LinkClient::Loop> {
   void conclude(const AttemptPtr& attempt, HandshakeVerdict verdict) {
     if (std::holds_alternative<HandshakeGoesOn>(verdict)) return read(attempt);
     if (auto* done = std::get_if<HandshakeDone>(&verdict)) {
+      if (const std::string owner = strange_owner(*attempt); !owner.empty()) {
+        stop();
+        return callbacks_.on_refused("port " + std::to_string(attempt->port) + " of this machine belongs to " + owner +
+                                     "; take another port, or give all nodes a secret (--make-secret)");
+      }
       timer_.cancel();
       attempt_.reset();
       local_address_ = rendezvous::local_address(attempt->socket.native_handle());
@@ -239,6 +246,16 @@ class LinkClient::Loop : public std::enable_shared_from_this<LinkClient::Loop> {
     if (why_not.kind == Kind::Stranger || why_not.kind == Kind::OtherJob || may_be_strange) return failed(why_not.why);
     stop();
     callbacks_.on_refused(why_not.why);
+  }
+
+  // Returns the user of a coordinator on this machine, if that is neither this user nor root, and has proven nothing.
+  std::string strange_owner(Attempt& attempt) const {
+    if (target_.any_user || membership_.kind() != Membership::Kind::Open) return "";
+    const int socket = attempt.socket.native_handle();
+    const auto ends = ends_of(socket);
+    const auto answer = ends ? PeerUsers().of(socket, *ends) : PeerUsers::Gone{};
+    const auto* const known = std::get_if<PeerUsers::Known>(&answer);
+    return known && known->uid != 0 && known->uid != geteuid() ? user_name(known->uid) : "";
   }
 
   // Closes the socket, on which the handlers that keep the attempt alive would wait for ever.

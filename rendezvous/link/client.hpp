@@ -39,6 +39,7 @@ struct LinkTarget {
   std::vector<std::string> hosts;    // names, or numeric addresses without brackets
   std::vector<std::uint16_t> ports;  // each of them is tried on every host before the next one
   std::optional<JobTag> job = {};
+  bool any_user = false;  // a coordinator on this machine may be another user's, although it has proven nothing
 };
 
 class LinkClient {

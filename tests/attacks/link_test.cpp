@@ -314,6 +314,23 @@ TEST_CASE("link attacks: a squatter on the job's port gets none of its nodes, an
   CHECK(result.out.empty());
 }
 
+TEST_CASE("link attacks: no node follows a coordinator of another user of its machine", "[attacks][integration]") {
+  if (::geteuid() != 0) {
+    WARN("only root can start a squatter of another user");
+    return;
+  }
+  const int port = free_port();
+  Process squatter(Words{"setpriv", "--reuid=65534", "--clear-groups"} +
+                   node(0, port, {"--secret=none"}, {"say=mallory's", "wait"}));
+  squatter.wait_for("1 of 2 there");
+  const Result second = ddp::testing::run(node(1, port, {"--secret=none"}), without_secret());
+  CAPTURE(second.err);
+  CHECK(second.code == 1);
+  CHECK(count(second.err, "port " + std::to_string(port) + " of this machine belongs to nobody (uid 65534)") == 1);
+  CHECK(second.out.empty());
+  stopped(squatter);
+}
+
 TEST_CASE("link attacks: a port that another user has is refused, also without a secret", "[attacks][integration]") {
   if (::geteuid() != 0) {
     WARN("only root can start a squatter of another user");
