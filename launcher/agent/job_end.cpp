@@ -48,7 +48,7 @@ void log_end(const LaunchConfig& config, const Leave& end, const LastRound& last
              const std::vector<WorkerStacks>& stacks, NodeOutput& out) {
   const Directive& why = end.directive;
   Log& log = out.log;
-  const bool ends_alone = end.is_own && end.exit_code < 128;  // whoever sends a signal knows of it
+  const bool ends_alone = end.is_own && end.exit_code < 128;  // the sender of a signal knows of the end
   if (config.to_head && ends_alone && last_round.ranks.empty()) {
     config.to_head->cannot_begin(end.exit_code, why.reason);
   } else if (why.cause) {

@@ -29,7 +29,7 @@ struct HeadEnd {
   int code = 0;              // the job's exit code
   bool has_started = false;  // all hosts were told to begin
   std::string cause = {};    // the host that ended the job, and how; empty: none was lost, and all have begun
-  std::string report = {};   // of the first host, if --report-file asks for one and the host was not lost before
+  std::string report = {};   // from the first host; empty: it was lost, or --report-file asks for none
 };
 
 // Runs the job. Must be called while the process has one thread. Throws rendezvous::Error if the launch agents cannot

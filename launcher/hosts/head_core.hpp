@@ -23,7 +23,7 @@
 //                                                      the others wait. So the host is tried every 5 s until then
 //     the first host has ended, a signal ends the job  who is not back is needed no more
 //
-// The job's exit code is 75 if a lost host ends it; else that of the first host which cannot begin; else the first
+// The job's exit code is 75 if a lost host ends it; else the code of the first host which cannot begin; else the first
 // node's, which coordinates, if that is not 0, else the first one that is not. The end of a host whose connection was
 // closed here counts only if no other host has failed before.
 //

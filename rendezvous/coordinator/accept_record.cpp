@@ -99,7 +99,7 @@ Reason accept_nodes(JobRecord& record) {
   return std::nullopt;
 }
 
-// Accepts what the nodes were told: each member of a round that runs has a place in it.
+// Accepts the directives that nodes have had: each member of a round that runs has a place in it.
 Reason accept_directives(JobRecord& record) {
   using Phase = CoordinatorCore::Phase;
   const auto phase = static_cast<Phase>(record.phase);

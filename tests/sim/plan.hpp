@@ -84,7 +84,7 @@ enum class Lies {
   Strangers,    // agents that lie, repeat, and reorder what they say
   Claimants,    // strangers who know the incarnations of the others, and claim to be them
   Coordinator,  // it says to agents what is not true
-  Database,     // who writes there changes the record with which a coordinator begins
+  Database,     // a writer there changes the record with which a coordinator begins
 };
 
 struct Plan {

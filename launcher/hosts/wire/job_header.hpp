@@ -37,7 +37,7 @@ struct JobHeader {
   std::string own_folder = {};  // where ddprun lies on the head: programs beside it are found there
   std::string python = {};      // interpreter of the environment that ddprun was called in
   std::chrono::seconds shutdown_timeout{30};
-  std::chrono::seconds silence{15};  // of the head, after which a host ends its part of the job
+  std::chrono::seconds silence{15};  // without a word from the head ends the host's part of the job
 };
 
 std::string to_text(const JobHeader& header);
