@@ -47,6 +47,7 @@ constexpr char kWhoHolds[] = "who", kPlace[] = "place ", kLink[] = "link";
 constexpr std::chrono::milliseconds kReleasesWithin{5500}, kRevokesWithin{1000};
 // What a coordinator that was given up waits for all agents to link.
 constexpr std::chrono::seconds kGivenUpStaysFor{3};
+constexpr std::chrono::seconds kBeyondTimeout{30};  // for stacks, last lines and killing after --shutdown-timeout
 // Larger than any round, so that agents take the end that this one tells for news.
 constexpr int kAfterAllRounds = 1 << 30;
 
@@ -99,6 +100,7 @@ rendezvous::CoordinatorConfig coordinator_config(const LaunchConfig& launch, con
                                           .join_timeout = launch.timeouts.join,
                                           .last_call = launch.timeouts.last_call,
                                           .lost_after = launch.timeouts.lost,
+                                          .stops_within = launch.shutdown_timeout + kBeyondTimeout,
                                           .max_unheard_links = rendezvous::most_silent_links(),
                                           .seat_order = rendezvous::SeatOrder(launch.host_places)};
   if (gives_up) config.stays_over_for = kGivenUpStaysFor;

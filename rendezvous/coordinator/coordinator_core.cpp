@@ -105,7 +105,7 @@ std::optional<TimePoint> CoordinatorCore::wake_at() const {
   std::optional<TimePoint> soonest;
   const auto question_until = question_ ? std::optional(question_->until) : std::nullopt;
   for (const auto& time : {gather_wake_, next_silence_check_, next_link_check_, next_waiting_message_, shutdown_until_,
-                           step_down_at_, question_until}) {
+                           step_down_at_, overdue_at_, question_until}) {
     if (time && (!soonest || *time < *soonest)) soonest = time;
   }
   return soonest;
@@ -118,6 +118,7 @@ void CoordinatorCore::on(const CoordinatorTick&) {
   }
   if (next_link_check_ && now_ >= *next_link_check_) close_unheard_links();
   if (step_down_at_ && now_ >= *step_down_at_) step_down();
+  if (overdue_at_ && now_ >= *overdue_at_) press_overdue();
   if (question_) return watch_question();
   if (next_waiting_message_ && now_ >= *next_waiting_message_) send_waiting_message();
   if (shutdown_until_ && now_ >= *shutdown_until_) finish_shutdown();
@@ -924,6 +925,11 @@ void CoordinatorCore::stop_round(int signal, Stop stop) {
 
 void CoordinatorCore::send_stop(int signal) {
   stop_.signal = signal;
+  const bool is_pressed = overdue_at_ && overdue_ != Overdue::Name;  // then this is a stop with SIGKILL
+  if (config_.stops_within.count() > 0 && !is_pressed) {
+    overdue_ = Overdue::Name;
+    overdue_at_ = now_ + config_.stops_within;
+  }
   is_news_ = true;
   Directive directive = make(Directive::Kind::Stop, stop_.reason);
   directive.stop_signal = signal;
@@ -934,6 +940,38 @@ void CoordinatorCore::send_stop(int signal) {
     const Node& node = roster_.at(seat);
     directive.survivors_stay = stop_.keeps_survivors && !node.leaving;  // mutant: leaver_ends
     send(node, directive);
+  }
+}
+
+// A node may hang in its kernel, or lie. First a line names the nodes that do not stop, then they are to kill their
+// workers, and then they count as lost.
+void CoordinatorCore::press_overdue() {
+  overdue_at_.reset();
+  if (job_.phase != Phase::Stopping) return;
+  std::vector<Incarnation> late;
+  std::vector<std::string> names;
+  for (const Incarnation& seat : roster_.seats()) {
+    if (seat.empty() || roster_.is_idle(roster_.at(seat))) continue;
+    late.push_back(seat);
+    names.push_back("node " + describe(roster_.at(seat)));
+  }
+  if (late.empty()) return;
+  const auto stage = overdue_;
+  if (stage == Overdue::Name) {
+    actions_->push_back(CoordinatorLogLine{"waiting for " + list_of(names, kNamesShown) + " to stop workers of round " +
+                                           std::to_string(job_.round)});
+    overdue_ = Overdue::Kill;
+    overdue_at_ = now_ + 2 * config_.stops_within;
+  } else if (stage == Overdue::Kill) {
+    overdue_ = Overdue::Lose;
+    overdue_at_ = now_ + kLostAfterKill;
+    send_stop(SIGKILL);
+  } else {
+    for (const Incarnation& one : late) {
+      if (one == roster_.own()) continue;  // this node's agent ends with its coordinator
+      const Node& node = roster_.at(one);
+      lose(node, now_, "node " + describe(node) + " was lost: it did not stop its workers");
+    }
   }
 }
 

@@ -64,6 +64,8 @@ struct CoordinatorConfig {
   std::chrono::milliseconds join_timeout = std::chrono::seconds(600);  // for the first nodes, and for a replacement
   std::chrono::milliseconds last_call = std::chrono::seconds(30);      // elastic: wait for more nodes than min
   std::chrono::milliseconds lost_after = std::chrono::seconds(15);     // a node that is silent for this long is lost
+  // A node that is told to stop its workers has done so by then; 0: this is not watched.
+  std::chrono::milliseconds stops_within{0};
   std::chrono::milliseconds stays_over_for{0};  // at least, once the job is over: for nodes that it does not know
   std::size_t max_unheard_links = 1024;         // links without a node that may be open
   SeatOrder seat_order = SeatOrder();           // ranks nodes that come together
@@ -78,6 +80,8 @@ inline constexpr std::chrono::seconds kFirstWaitingMessage{2};
 // A loss explains the round's failures if it is noticed no later than this after the first of them: a node that dies
 // brings down workers of other nodes, and their reports may come before its link is seen to break.
 inline constexpr std::chrono::seconds kCauseWindow{1};
+// What a node has for SIGKILL to its workers, if it has not stopped them, until it is lost.
+inline constexpr std::chrono::seconds kLostAfterKill{30};
 
 // Interval between searches for nodes that have been silent for too long.
 inline constexpr std::chrono::milliseconds kBetweenSilenceChecks{500};
@@ -338,6 +342,7 @@ class CoordinatorCore {
   void name_nodes_without_place();
   void stop_round(int signal, Stop stop);
   void send_stop(int signal);
+  void press_overdue();
   bool survivors_stay() const;
   Hang hang_of_round() const;
   bool spends_restart() const;
@@ -384,6 +389,9 @@ class CoordinatorCore {
   TimePoint tell_missing_again_;  // if nothing changes until then
   std::optional<TimePoint> next_link_check_;
   std::optional<TimePoint> shutdown_until_;
+  // What follows at `overdue_at_` if nodes still run workers of a round that is being stopped.
+  enum class Overdue { Name, Kill, Lose } overdue_ = Overdue::Name;
+  std::optional<TimePoint> overdue_at_;
   TimePoint gathering_since_, over_since_;
   RestartBudget budget_;
   std::string instance_;                     // as in JobRecord

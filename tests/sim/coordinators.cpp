@@ -18,7 +18,8 @@ CoordinatorConfig World::coordinators_config(const Process& process) const {
                               .keeps_record = is_apart,
                               .join_timeout = plan.join_timeout,
                               .last_call = plan.last_call,
-                              .lost_after = plan.lost_after};
+                              .lost_after = plan.lost_after,
+                              .stops_within = plan.shutdown_timeout + seconds(30)};
   if (!plan.has_etcd) return config;
   const MachineState& machine = scene_.machine(process.machine);
   config.epoch = std::to_string(scene_.etcd.epoch);

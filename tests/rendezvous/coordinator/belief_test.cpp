@@ -2,6 +2,7 @@
 // What the coordinator does not believe, and what it does not wait for or keep without a limit.
 #include <algorithm>
 #include <catch2/catch.hpp>
+#include <csignal>
 #include <functional>
 #include <string>
 #include <vector>
@@ -9,8 +10,8 @@
 #include "tests/rendezvous/coordinator/small_job.hpp"
 
 using namespace ddp::rendezvous;
-using std::chrono::milliseconds;
 using std::chrono::seconds;
+using std::chrono::milliseconds;
 
 namespace {
 
@@ -147,4 +148,38 @@ TEST_CASE("coordinator: nodes that wait have a limit", "[rendezvous][unit]") {
   many.report(9999, many.on("one too many"));
   CHECK(many.told(9999).kind == Directive::Kind::Exit);
   CHECK_THAT(many.told(9999).reason, Catch::Contains("more than enough"));
+}
+
+TEST_CASE("coordinator: a node that beats and does not stop its workers is named, told to kill them, and lost",
+          "[rendezvous][unit]") {
+  SmallJob job(1, "10.0.0.2");
+  job.core = CoordinatorCore(
+      {.job = job.shape, .epoch = "e", .own_incarnation = "a", .last_call = seconds(0), .stops_within = seconds(40)});
+  job.start();
+  AgentState failed = job.on("a", WorkersPhase::Stopping);
+  failed.failures = {{.rank = 0, .local_rank = 0, .host = "a", .pid = 7, .status = {.code = 3}}};
+  job.report(1, failed);
+  failed.phase = WorkersPhase::Idle;
+  job.report(1, failed);
+  const auto beat_for = [&job](seconds time) {
+    std::string said;
+    for (const TimePoint until = job.now + time; job.now < until; job.now += seconds(1)) {
+      job.step(AgentBeat{2});
+      job.step(CoordinatorTick{});
+      for (const CoordinatorAction& action : job.last) {
+        if (const auto* line = std::get_if<CoordinatorLogLine>(&action)) said += line->text + "; ";
+      }
+    }
+    return said;
+  };
+  CHECK(beat_for(seconds(39)).empty());
+  CHECK(job.told(2).stop_signal == SIGTERM);
+  CHECK(beat_for(seconds(3)) == "waiting for node b (10.0.0.2) to stop workers of round 1; ");
+  CHECK(beat_for(seconds(76)).empty());
+  CHECK(job.told(2).stop_signal == SIGTERM);
+  beat_for(seconds(4));
+  CHECK(job.told(2).stop_signal == SIGKILL);
+  CHECK(job.core.phase() == CoordinatorCore::Phase::Stopping);
+  beat_for(seconds(31));
+  CHECK(job.core.phase() != CoordinatorCore::Phase::Stopping);
 }
