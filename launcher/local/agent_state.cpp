@@ -8,6 +8,7 @@
 #include "launcher/text/json_text.hpp"
 #include "launcher/text/ranges.hpp"
 #include "rendezvous/agent_client.hpp"
+#include "rendezvous/link/shallow_json.hpp"
 
 namespace ddp::launcher {
 namespace {
@@ -131,7 +132,7 @@ std::string to_json(const AgentView& view) {
 
 std::optional<AgentView> agent_view(std::string_view json) {
   try {
-    const auto object = nlohmann::json::parse(json);
+    const auto object = rendezvous::parse_shallow(json);
     AgentView view;
     view.job = object.value("job", "");
     view.program = object.value("program", "");

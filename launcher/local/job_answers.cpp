@@ -4,13 +4,15 @@
 #include <nlohmann/json.hpp>
 
 #include "rendezvous/agent_client.hpp"
+#include "rendezvous/link/accept.hpp"
+#include "rendezvous/link/shallow_json.hpp"
 
 namespace ddp::launcher {
 namespace {
 
 nlohmann::json node_json(const NodeAnswer& node) {
   nlohmann::json object = {{"host", node.host}, {"node_rank", node.node_rank}, {"error", nullptr}, {"answer", nullptr}};
-  const nlohmann::json answer = nlohmann::json::parse(node.text, nullptr, /*allow_exceptions=*/false);
+  const nlohmann::json answer = rendezvous::parse_shallow(node.text, rendezvous::kMaxLookDepth);
   if (!node.error.empty() || node.text.empty()) {
     object["error"] = node.error.empty() ? kNodeSilent : node.error;
   } else if (answer.is_discarded()) {
@@ -37,7 +39,7 @@ std::string job_answers_json(const JobAnswers& answers) {
 
 std::optional<JobAnswers> job_answers(std::string_view text) {
   try {
-    const nlohmann::json object = nlohmann::json::parse(text);
+    const nlohmann::json object = rendezvous::parse_shallow(text);
     JobAnswers answers;
     answers.error = text_or_nothing(object.at("error"));
     for (const nlohmann::json& node : object.at("nodes")) {

@@ -7,6 +7,7 @@
 #include "launcher/local/job_answers.hpp"
 #include "launcher/text/json_text.hpp"
 #include "rendezvous/agent_client.hpp"
+#include "rendezvous/link/shallow_json.hpp"
 
 namespace ddp::launcher {
 namespace {
@@ -177,7 +178,7 @@ std::string to_json(const JobState& state) {
 
 std::optional<JobState> job_state(std::string_view json) {
   try {
-    const auto object = nlohmann::json::parse(json);
+    const auto object = rendezvous::parse_shallow(json);
     JobState state;
     state.job = object.at("job");
     state.program = object.at("program");

@@ -18,6 +18,7 @@
 #include "rendezvous/base/text.hpp"
 #include "rendezvous/error_file_schema.hpp"
 #include "rendezvous/link/printable.hpp"
+#include "rendezvous/link/shallow_json.hpp"
 
 namespace ddp::launcher {
 
@@ -25,9 +26,9 @@ namespace {
 
 constexpr std::size_t kMostInErrorFile = 1 << 20;  // tracebacks are a few KiB
 constexpr std::chrono::duration<int, std::milli> kPatience(1000);
-constexpr int kMaxDepth = 32;  // containers within containers; the known shapes have three
 
 using nlohmann::json;
+using rendezvous::parse_shallow;
 using namespace rendezvous::error_file;  // the names of its keys
 
 // Reads without waiting for an end: no pipe or device, and no more of a file that is still being written.
@@ -46,18 +47,6 @@ std::string first_bytes(const std::string& path) {
     bytes.resize(size);
   }
   return bytes;
-}
-
-// Returns a discarded value if this is no JSON. What is nested deeper than any record counts as none: the library
-// copies and writes nested values by recursion, and the stack has an end.
-json parsed(const std::string& bytes) {
-  bool is_deep = false;
-  const auto on_event = [&](int depth, json::parse_event_t /*event*/, json& /*value*/) {
-    is_deep = is_deep || depth > kMaxDepth;
-    return !is_deep;
-  };
-  json content = json::parse(bytes, on_event, /*allow_exceptions=*/false);
-  return is_deep ? json(json::value_t::discarded) : content;
 }
 
 const json* member(const json& object, const char* name) {
@@ -126,7 +115,7 @@ bool write_to_reader(int fd, std::string_view bytes) {
 ErrorFile read_error_file(const std::string& path) {
   ErrorFile file;
   const std::string bytes = first_bytes(path);
-  const json content = parsed(bytes);
+  const json content = parse_shallow(bytes);
   const json* message = member(content, kMessage);
   file.text = message ? text_of(*message) : "";
   if (file.text.empty()) file.text = bytes;  // an unknown shape
@@ -138,7 +127,7 @@ ErrorFile read_error_file(const std::string& path) {
 
 std::string record_for_parent(const rendezvous::WorkerFailure& cause, const std::string& details) {
   using std::chrono::duration_cast, std::chrono::seconds;
-  json record = parsed(cause.error_record);
+  json record = parse_shallow(cause.error_record);
   if (!timestamp_of(record)) {
     const std::string what = describe(cause);
     std::string trace = what;
@@ -151,7 +140,7 @@ std::string record_for_parent(const rendezvous::WorkerFailure& cause, const std:
     message[kErrorCode] = cause.status.signal != 0 ? -cause.status.signal : cause.status.code;
   }
   record.erase(kFailure);  // it is an inner job's
-  if (!details.empty()) record[kFailure] = parsed(details);
+  if (!details.empty()) record[kFailure] = parse_shallow(details);
   return dump(record);
 }
 

@@ -15,13 +15,16 @@
 #include "rendezvous/base/descriptor.hpp"
 #include "rendezvous/base/text.hpp"
 #include "rendezvous/link/printable.hpp"
+#include "rendezvous/link/shallow_json.hpp"
 
 namespace ddp::launcher {
 namespace {
 
 using nlohmann::json;
+using rendezvous::parse_shallow;
 
 constexpr std::size_t kMostRounds = 100, kMostRecorders = 64, kMostRecorderBytes = 1 << 20;
+constexpr int kMostPartDepth = 16;            // JSON of a report's part; the whole report is a few levels deeper
 constexpr std::size_t kOperationsInText = 8;  // the last ones of each group; the JSON has all
 constexpr char kRecorderPrefix[] = "flight_recorder_rank", kRecorderSuffix[] = ".json";
 
@@ -66,7 +69,7 @@ std::string operation_line(const json& operation) {
 std::vector<std::string> recorder_lines(const IssueReport::Node& node) {
   std::vector<std::string> lines;
   for (const auto& recorder : node.recorders) {
-    const json parsed = json::parse(recorder.json, nullptr, /*allow_exceptions=*/false);
+    const json parsed = parse_shallow(recorder.json, kMostPartDepth);
     const std::string name = "rank " + std::to_string(recorder.rank);
     if (!parsed.is_object() || !parsed.contains("groups") || !parsed.at("groups").is_array()) {
       lines.push_back(name + ": its file is no flight recorder's");
@@ -85,7 +88,7 @@ std::vector<std::string> recorder_lines(const IssueReport::Node& node) {
 }
 
 json json_or_null(const std::string& text) {
-  json value = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  json value = parse_shallow(text, kMostPartDepth);
   return value.is_discarded() ? json() : value;
 }
 
@@ -169,7 +172,7 @@ std::string node_report_json(const IssueReport::Node& node) { return one_line(no
 IssueReport::Node node_report(const std::string& host, const std::string& text) {
   IssueReport::Node node{.host = host, .facts = {}, .error = {}, .rounds = {}, .recorders = {}};
   try {
-    const json object = json::parse(text);
+    const json object = parse_shallow(text);
     node.facts = one_line(object.at("facts"));
     node.rounds = object.at("rounds").get<std::vector<std::string>>();
     for (const json& recorder : object.at("flight_recorders")) {

@@ -3,12 +3,14 @@
 
 #include <nlohmann/json.hpp>
 
+#include "rendezvous/link/shallow_json.hpp"
+
 namespace ddp::launcher {
 
 std::optional<std::map<pid_t, PythonThread>> python_threads(std::string_view py_spy_json) {
   try {
     std::map<pid_t, PythonThread> threads;
-    for (const nlohmann::json& thread : nlohmann::json::parse(py_spy_json)) {
+    for (const nlohmann::json& thread : rendezvous::parse_shallow(py_spy_json)) {
       const nlohmann::json& id = thread.at("os_thread_id");
       if (id.is_null()) continue;  // py-spy could not match it with one of the kernel's
       PythonThread& found = threads[id.get<pid_t>()];

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "launcher/text/json_text.hpp"
+#include "rendezvous/link/shallow_json.hpp"
 
 namespace ddp::launcher {
 namespace {
@@ -133,7 +134,7 @@ std::string calls_json(const std::vector<GroupCalls>& groups) {
 
 std::optional<std::vector<GroupCalls>> calls_from_json(std::string_view text) {
   try {
-    return groups_from(json::parse(text));
+    return groups_from(rendezvous::parse_shallow(text));
   } catch (const json::exception&) {
     return std::nullopt;
   }
@@ -155,7 +156,7 @@ std::string stacks_json(const std::vector<WorkerStacks>& workers) {
 std::optional<std::vector<WorkerStacks>> stacks_from_json(std::string_view text) {
   try {
     std::vector<WorkerStacks> workers;
-    for (const json& worker : json::parse(text)) workers.push_back(worker_from(worker));
+    for (const json& worker : rendezvous::parse_shallow(text)) workers.push_back(worker_from(worker));
     return workers;
   } catch (const json::exception&) {
     return std::nullopt;

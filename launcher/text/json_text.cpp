@@ -4,6 +4,8 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "rendezvous/link/shallow_json.hpp"
+
 namespace ddp::launcher {
 
 std::string quoted_json(std::string_view text) {
@@ -29,7 +31,7 @@ JsonObject& JsonObject::json(std::string_view name, std::string_view value) {
 }
 
 std::optional<JsonMembers> json_members(std::string_view text) {
-  const nlohmann::json object = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const nlohmann::json object = rendezvous::parse_shallow(text);
   if (!object.is_object()) return std::nullopt;
   JsonMembers members;
   for (const auto& [name, value] : object.items()) {

@@ -6,6 +6,7 @@
 
 #include "rendezvous/link/message_json.hpp"
 #include "rendezvous/link/printable.hpp"
+#include "rendezvous/link/shallow_json.hpp"
 
 namespace ddp::rendezvous {
 
@@ -164,7 +165,8 @@ std::string encode(const JobRecord& r) {
 
 std::variant<JobRecord, std::string> decode_record(std::string_view text) {
   try {
-    const json j = json::parse(text);
+    const json j = parse_shallow(text);
+    if (!j.is_object()) return std::string("no JSON object, or nested deeper than any record");
     const int version = j.at("version").get<int>();
     if (version != kVersion) {
       return "version " + std::to_string(version) + ", this ddprun reads " + std::to_string(kVersion);

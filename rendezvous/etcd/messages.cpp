@@ -8,6 +8,7 @@
 #include "rendezvous/base/text.hpp"
 #include "rendezvous/etcd/base64.hpp"
 #include "rendezvous/link/printable.hpp"
+#include "rendezvous/link/shallow_json.hpp"
 
 namespace ddp::rendezvous {
 
@@ -87,12 +88,6 @@ Words words(const WatchKey& watch) {
 struct NotAsExpected : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
-
-// Returns the JSON without what is nested too deep; discarded if it is none.
-json parse(std::string_view text) {
-  const auto is_shallow = [](int depth, json::parse_event_t, json&) { return depth <= kDeepest; };
-  return json::parse(text.begin(), text.end(), is_shallow, false);
-}
 
 const json& object(const json& j, const char* what) {
   if (!j.is_object()) throw NotAsExpected(std::string(what) + " is no object");
@@ -270,7 +265,7 @@ EtcdRefusal stranger(unsigned status, std::string_view body) {
 }
 
 EtcdRefusal refusal_of(unsigned status, std::string_view body) {
-  const json j = parse(body);
+  const json j = parse_shallow(body, kDeepest);
   if (!j.is_object()) return stranger(status, body);
   const auto& error = j.contains("message") ? j["message"] : j.value("error", json());
   if (!error.is_string()) return stranger(status, body);
@@ -302,7 +297,7 @@ RequestWords words_of(const EtcdRequest& request) {
 
 EtcdOutcome read_answer(const EtcdRequest& request, unsigned status, std::string_view body) {
   if (status != 200) return refusal_of(status, body);
-  const json all = parse(body);
+  const json all = parse_shallow(body, kDeepest);
   if (!all.is_object()) return nonsense("it is no JSON");
   const json& j = unwrapped(all);
   if (!j.is_object()) return nonsense("its result is no object");
@@ -321,7 +316,7 @@ EtcdOutcome read_answer(const EtcdRequest& request, unsigned status, std::string
 }
 
 std::variant<WatchNews, EtcdRefusal> read_news(std::string_view line) {
-  const json all = parse(line);
+  const json all = parse_shallow(line, kDeepest);
   if (!all.is_object()) return nonsense("it is no JSON");
   if (all.contains("error")) {
     const json& error = all["error"];

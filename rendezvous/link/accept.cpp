@@ -12,6 +12,7 @@
 
 #include "rendezvous/link/failures.hpp"
 #include "rendezvous/link/printable.hpp"
+#include "rendezvous/link/shallow_json.hpp"
 
 namespace ddp::rendezvous {
 namespace {
@@ -251,6 +252,7 @@ std::optional<std::string> accept(LookAnswer& answer) {
   check.in_range("number", answer.number, 0, kMostLooks);
   check_id(check, "node", answer.node);
   check.at_most("text", answer.text.size(), kMaxLookBytes);
+  check.holds(is_shallow(answer.text, kMaxLookDepth), "text is JSON that is nested too deeply");
   return check.reason();
 }
 

@@ -20,6 +20,7 @@ namespace ddp::rendezvous {
 inline constexpr int kMaxSlots = 65536;                     // workers of one node
 inline constexpr std::size_t kMaxQuestionBytes = 64 << 10;  // what a question has to say beside its name
 inline constexpr std::size_t kMaxLookBytes = 2 << 20;       // what one node says to somebody who looks
+inline constexpr int kMaxLookDepth = 24;                    // its JSON; what quotes it may have kMaxJsonDepth
 
 // Return what is wrong with a message ("exit_code is 256"); nothing: it is accepted, and its words are printable. A
 // node_rank or a number of slots that no node can have is accepted: the coordinator refuses it with a sentence for the

@@ -7,6 +7,7 @@
 #include "rendezvous/link/accept.hpp"
 #include "rendezvous/link/message_json.hpp"
 #include "rendezvous/link/printable.hpp"
+#include "rendezvous/link/shallow_json.hpp"
 
 namespace ddp::rendezvous {
 
@@ -39,11 +40,12 @@ std::string frame(json message, const char* type) {
 }
 
 json parse(std::string_view body) {
-  return json::parse(body, [](int depth, json::parse_event_t, json& parsed) {
-    if (depth > kMaxDepth) throw std::length_error("nested deeper than " + std::to_string(kMaxDepth));
+  json message = parse_shallow(body, kMaxDepth, [](int, json::parse_event_t, json& parsed) {
     if (parsed.is_number_float()) throw std::out_of_range("a number that is not whole");  // no member is one
     return true;
   });
+  if (message.is_discarded()) throw std::invalid_argument("no JSON, or nested deeper than any message");
+  return message;
 }
 
 // Whether a word of an enumeration is known: an unknown one is read as the first.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The agent link's bytes. A frame is a 4-byte big-endian length and that many bytes of JSON, at most kMaxFrameBytes and
-// nested at most kMaxDepth deep. Bytes that are not UTF-8 are replaced before they are sent. Only codec.cpp sees JSON.
+// nested at most kMaxDepth deep. Bytes that are not UTF-8 are replaced before they are sent. Of the link, only
+// codec.cpp sees JSON.
 //
 //     00 00 00 3c  {"type":"directive","kind":"wait","round":0,...}
 //     00 00 00 00  a heartbeat

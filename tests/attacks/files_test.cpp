@@ -97,6 +97,23 @@ TEST_CASE("worker: an error file nested 100,000 deep ends neither its agent nor 
   CHECK_THAT(result.err, Contains("rank 0 on node ") && Contains("exited with code 3"));
 }
 
+TEST_CASE("worker: a flight recorder nested 500,000 deep ends neither its agent nor the report",
+          "[attacks][integration]") {
+  const TemporaryFolder folder;
+  const std::string deep = folder.write("deep.json", R"({"groups": [{"operations": [], "name": )" +
+                                                         std::string(500'000, '[') + std::string(500'000, ']') + "}]}");
+  Process job(ddprun({"--nproc-per-node=1", "--log-dir=" + (folder / "logs")},
+                     {"note=USR1", "say=up", "until=USR1", "exit=3"}));
+  job.wait_for("up");
+  const std::string logs = paths_in(folder / "logs").at(0);
+  fs::copy(deep, logs + "/flight_recorder_rank0.json");
+  const Result report = run(ddprun_raw({"report", std::to_string(job.pid())}));
+  CHECK_THAT(report.out, Contains("rank 0: its file is no flight recorder's"));
+  tell_workers(job);
+  CHECK(job.wait().code == 3);
+  CHECK_THAT(read_file(logs + "/report.txt"), Contains("rank 0: its file is no flight recorder's"));
+}
+
 TEST_CASE("other users: a library that they left in the working directory is not loaded", "[attacks][integration]") {
   const TemporaryFolder folder;
   for (const std::string name : {"libc.so.6", "libm.so.6", "libstdc++.so.6", "libgcc_s.so.1", "libgloo.so.0"}) {

@@ -5,12 +5,14 @@
 #include <catch2/catch.hpp>
 #include <fstream>
 #include <functional>
+#include <future>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "tests/attacks/link_speaker.hpp"
 #include "tests/integration/ddprun.hpp"
+#include "tests/integration/diagnosis/page.hpp"
 #include "tests/support/ports.hpp"
 
 using Catch::Matchers::Contains;
@@ -21,10 +23,13 @@ using ddp::rendezvous::Heartbeat;
 using ddp::rendezvous::WorkersPhase;
 using ddp::testing::agent_of;
 using ddp::testing::ddprun;
+using ddp::testing::exchange;
 using ddp::testing::free_port;
 using ddp::testing::kUntilTold;
 using ddp::testing::LinkSpeaker;
+using ddp::testing::page_request;
 using ddp::testing::Process;
+using ddp::testing::run;
 using ddp::testing::tell_workers;
 
 namespace {
@@ -198,6 +203,64 @@ TEST_CASE("link states: what another node says of itself does nothing to a termi
   CHECK_THAT(result.err, Contains("message") && Contains("hint") && Contains("tail") && Contains("recorder"));
   CHECK_THAT(result.err, !Contains("\x1b") && !Contains("\a"));
   CHECK_THAT(result.err, !Contains("\nddprun: another line"));
+  CHECK(job.left_over().empty());
+}
+
+TEST_CASE("link states: an answer nested 500,000 deep closes its link, and the asking agent lives on",
+          "[attacks][integration]") {
+  const int port = free_port(), page = free_port();
+  Process job(node0({"--nnodes=2", "--node-rank=0", "--master-addr=127.0.0.1", "--master-port=" + std::to_string(port),
+                     "--serve=" + std::to_string(page)}));
+  job.wait_for("waiting for nodes");
+  AgentState state = state_of("mallory", 2);
+  state.can_look = true;
+  auto first = LinkSpeaker::agent(port);
+  first.say(state);
+  state = running(state, wait_for_run(first));
+  first.say(state);
+  job.wait_for("up");
+  const pid_t agent = agent_of(job);
+  const std::string lie = R"({"host":"a","pid":1,"seconds":1,"round":1,"phase":"x","workers":[],"gpus":)" +
+                          std::string(500'000, '[') + std::string(500'000, ']') + "}";
+  const auto fetch = [page] {
+    const auto path = page_request("/job.json");
+    return exchange(ddp::rendezvous::RawConnection::to(static_cast<std::uint16_t>(page)), path);
+  };
+  int lies = 0;
+  for (const std::string asks : {"ps", "stacks", "report", "the page", "nobody"}) {
+    CAPTURE(asks);
+    auto liar = LinkSpeaker::agent(port);
+    REQUIRE(liar.is_up());
+    REQUIRE(liar.say(state));
+    REQUIRE(liar.hear<Directive>());
+    std::int64_t number = ddp::rendezvous::kVolunteered;
+    const auto looks = [&] {
+      if (asks == "the page") return fetch();
+      return run(ddp::testing::ddprun_raw({asks, std::to_string(job.pid())})).out;
+    };
+    std::future<std::string> shown;
+    if (asks != "nobody") {
+      shown = std::async(std::launch::async, looks);
+      const auto request = liar.hear<ddp::rendezvous::LookRequest>();
+      REQUIRE(request);
+      number = request->number;
+    }
+    liar.say(ddp::rendezvous::LookAnswer{number, "", lie});
+    CHECK(liar.is_closed());
+    job.wait_for("text is JSON that is nested too deeply", ++lies);
+    if (shown.valid()) CHECK_FALSE(shown.get().empty());
+    CHECK(agent_of(job) == agent);
+  }
+  auto last = LinkSpeaker::agent(port);
+  state.phase = WorkersPhase::Idle;
+  state = with_failure(state, {.code = 7});
+  last.say(state);
+  while (const auto directive = last.hear<Directive>()) {
+    if (directive->kind == Directive::Kind::Exit) break;
+  }
+  state.left = true;
+  last.say(state);
+  CHECK(job.wait().code == 7);
   CHECK(job.left_over().empty());
 }
 

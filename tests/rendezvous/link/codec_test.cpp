@@ -3,6 +3,7 @@
 
 #include <catch2/catch.hpp>
 
+#include "rendezvous/link/accept.hpp"
 #include "rendezvous/link/failures.hpp"
 
 using namespace ddp::rendezvous;
@@ -254,6 +255,11 @@ TEST_CASE("link codec: looks that cannot be true are malformed", "[rendezvous][u
   CHECK(is_refused(LookRequest{1, "\x1b[2J"}));
   CHECK(is_refused(LookAnswer{1, "A", std::string((2 << 20) + 1, 'x')}));
   CHECK(is_refused(LookAnswer{1, "\n", "{}"}));
+  const auto nested = [](std::size_t depth) { return std::string(depth, '[') + std::string(depth, ']'); };
+  CHECK_FALSE(is_refused(LookAnswer{1, "A", nested(kMaxLookDepth)}));
+  CHECK_FALSE(is_refused(LookAnswer{1, "A", "[\"\\\"" + nested(1000) + "\"]"}));
+  CHECK(is_refused(LookAnswer{1, "A", nested(kMaxLookDepth + 1)}));
+  CHECK(is_refused(LookAnswer{1, "A", std::string(1 << 20, '[')}));
   node.node_rank = -2;
   CHECK(is_refused(with_node(node)));
   node.node_rank = 0;
