@@ -19,9 +19,9 @@ constexpr std::size_t kMaxValueBytes = 1000, kMaxVariables = 1000;
 constexpr char kNotShown[] = "(not shown)";
 
 // Words in the names of variables with secrets. Some are parts of harmless names, too: better those than a secret.
-constexpr const char* kSecretWords[] = {"SECRET", "TOKEN",   "PASSW",  "PASSPHRASE", "CREDENTIAL", "APIKEY", "API_KEY",
-                                        "AUTH",   "PRIVATE", "COOKIE", "SIGNATURE",  "_KEY",       "KEY_",   "SESSION",
-                                        "PWD_",   "_PWD",    "_PAT_",  "CERT",       "SAS_",       "_DSN",   "WEBHOOK"};
+constexpr const char* kSecretWords[] = {"SECRET", "TOKEN",   "PASSW",  "PASSPHRASE", "CRED", "APIKEY", "API_KEY",
+                                        "AUTH",   "PRIVATE", "COOKIE", "SIGNATURE",  "_KEY", "KEY_",   "SESSION",
+                                        "PWD_",   "_PWD",    "_PAT_",  "CERT",       "SAS_", "_DSN",   "WEBHOOK"};
 
 // Hides who logs in where a value has URLs such as https://user:word@host/.
 std::string without_logins(std::string value) {
@@ -58,7 +58,18 @@ std::vector<std::string> command_of(const LaunchConfig& config) {
   std::vector<std::string> words = config.program.prefix;
   if (words.empty()) words.push_back(config.program.path);
   words.insert(words.end(), config.program_args.begin(), config.program_args.end());
-  for (std::string& word : words) word = without_logins(rendezvous::cut_line(rendezvous::printable_line(word), 1000));
+  bool is_value_of_secret = false;
+  for (std::string& word : words) {
+    const std::size_t equals = word.find('=');
+    const bool is_option = word.starts_with('-'), is_secret = is_secret_name(word.substr(0, equals));
+    if (is_value_of_secret && !word.starts_with("--")) {
+      word = kNotShown;
+    } else if (is_secret && equals != std::string::npos) {
+      word.replace(equals + 1, std::string::npos, kNotShown);
+    }
+    is_value_of_secret = is_option && is_secret && equals == std::string::npos;
+    word = without_logins(rendezvous::cut_line(rendezvous::printable_line(word), kMaxValueBytes));
+  }
   return words;
 }
 
@@ -66,9 +77,10 @@ std::vector<std::string> command_of(const LaunchConfig& config) {
 
 bool is_secret_name(const std::string& name) {
   std::string upper = name;
-  std::transform(upper.begin(), upper.end(), upper.begin(), [](unsigned char c) { return std::toupper(c); });
+  std::transform(upper.begin(), upper.end(), upper.begin(),
+                 [](unsigned char c) { return c == '-' ? '_' : std::toupper(c); });
   if (upper.ends_with("_PAT")) return true;  // a personal access token; not the beginning of LD_LIBRARY_PATH
-  if (upper == "KEY" || upper == "PASS" || upper == "PWD") return upper != "PWD";  // PWD is the folder
+  if (upper == "KEY" || upper.ends_with("PASS")) return true;
   return std::any_of(std::begin(kSecretWords), std::end(kSecretWords),
                      [&upper](const char* word) { return upper.find(word) != std::string::npos; });
 }

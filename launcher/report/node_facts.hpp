@@ -11,7 +11,7 @@
 
 namespace ddp::launcher {
 
-// Returns whether a variable's name says that its value is a secret: API_KEY, HF_TOKEN, DB_PASSWORD, ...
+// Returns whether the name of a variable or of an option says that its value is a secret: API_KEY, --hf-token, ...
 bool is_secret_name(const std::string& name);
 
 // Returns "NAME=value" as it may be shown: the value of a secret is "(not shown)", as is what stands before the @ of a
@@ -19,7 +19,7 @@ bool is_secret_name(const std::string& name);
 std::string shown_variable(const std::string& variable);
 
 // Returns {"ddprun": "0.9", "kernel": ..., "cpus": 2, ..., "program": ..., "environment": ["HOME=/home/me", ...]} of
-// this process. `host` is the node's name.
+// this process. `host` is the node's name. The program's command line has no values of options that are secrets.
 JsonObject node_facts(const LaunchConfig& config, const std::string& host);
 
 }  // namespace ddp::launcher

@@ -10,9 +10,10 @@ using nlohmann::json;
 using namespace ddp::launcher;
 
 TEST_CASE("node facts: secrets are known by the names of their variables", "[launcher][unit]") {
-  for (const char* name : {"HF_TOKEN", "WANDB_API_KEY", "AWS_SECRET_ACCESS_KEY", "db_password", "GITHUB_PAT",
-                           "GITHUB_PAT_OF_ME", "AZURE_CLIENT_SECRET", "SSH_PRIVATE", "OPENAI_APIKEY", "MY_CREDENTIALS",
-                           "PGPASSWORD", "HTTP_AUTHORIZATION", "KEY", "SLACK_WEBHOOK", "SENTRY_DSN"}) {
+  for (const char* name :
+       {"HF_TOKEN", "WANDB_API_KEY", "AWS_SECRET_ACCESS_KEY", "db_password", "GITHUB_PAT", "GITHUB_PAT_OF_ME",
+        "AZURE_CLIENT_SECRET", "SSH_PRIVATE", "OPENAI_APIKEY", "MY_CREDENTIALS", "PGPASSWORD", "SSHPASS", "DB_PASS",
+        "GCP_CRED", "--api-key", "HTTP_AUTHORIZATION", "KEY", "SLACK_WEBHOOK", "SENTRY_DSN"}) {
     CAPTURE(name);
     CHECK(is_secret_name(name));
     CHECK(shown_variable(std::string(name) + "=hunter2") == std::string(name) + "=(not shown)");
@@ -40,7 +41,8 @@ TEST_CASE("node facts: the facts are JSON with versions, CPUs, the command and t
   setenv("DDPRUN_TEST_TOKEN", "hunter2", 1);
   LaunchConfig config;
   config.program.path = "train.py";
-  config.program_args = {"--url=https://me:hunter2@host/"};
+  config.program_args = {"--password=hunter2", "--api-key", "hunter2", "--hf_token", "-hunter2",
+                         "db.pass=hunter2",    "--auth",    "--lr",    "0.1",        "--url=https://me:hunter2@host/"};
   const std::string text = node_facts(config, "a").str();
   unsetenv("DDPRUN_TEST_TOKEN");
   CHECK_THAT(text, !Contains("hunter2"));
@@ -49,6 +51,8 @@ TEST_CASE("node facts: the facts are JSON with versions, CPUs, the command and t
   CHECK(facts.at("cpus") >= 1);
   CHECK_FALSE(facts.at("ddprun").get<std::string>().empty());
   CHECK_FALSE(facts.at("kernel").get<std::string>().empty());
-  CHECK(facts.at("command").back() == "--url=https://(not shown)@host/");
+  CHECK(facts.at("command") ==
+        json({"train.py", "--password=(not shown)", "--api-key", "(not shown)", "--hf_token", "(not shown)",
+              "db.pass=(not shown)", "--auth", "--lr", "0.1", "--url=https://(not shown)@host/"}));
   CHECK_FALSE(facts.at("environment").empty());
 }
