@@ -39,6 +39,7 @@
 #include "launcher/process/limits.hpp"
 #include "launcher/report/error_file.hpp"
 #include "launcher/report/failure_report.hpp"
+#include "rendezvous/link/printable.hpp"
 #include "rendezvous/worker_contract.hpp"
 
 namespace {
@@ -46,6 +47,7 @@ namespace {
 using ddp::apps::Invocation;
 using ddp::launcher::CompatibilityMode;
 using ddp::launcher::ToHead;
+using ddp::rendezvous::printable;
 
 constexpr int kWrongUsage = 2;
 
@@ -63,7 +65,7 @@ int fail(int exit_code, const char* what, const std::optional<ToHead>& head = st
     head->cannot_begin(exit_code, what);
     return exit_code;
   }
-  fprintf(stderr, "ddprun: %s\n", what);
+  fprintf(stderr, "ddprun: %s\n", printable(what).c_str());
   if (exit_code != kWrongUsage) leave_error_file(what);
   return exit_code;
 }
@@ -85,7 +87,8 @@ int wrong_usage(const Invocation& invocation, const char* what) {
   if (invocation.to_head) return fail(kWrongUsage, what, invocation.to_head);
   if (invocation.caller) leave_error_file(what);  // nobody has typed these options
   if (invocation.compatibility == CompatibilityMode::Torchrun) {
-    fprintf(stderr, "usage: torchrun [-h] [options] training_script ...\ntorchrun: error: %s\n", what);
+    fprintf(stderr, "usage: torchrun [-h] [options] training_script ...\ntorchrun: error: %s\n",
+            printable(what).c_str());
     return kWrongUsage;
   }
   fail(kWrongUsage, what);

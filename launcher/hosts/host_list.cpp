@@ -9,6 +9,7 @@
 
 #include "rendezvous/base/error.hpp"
 #include "rendezvous/base/text.hpp"
+#include "rendezvous/link/printable.hpp"
 
 namespace ddp::launcher {
 namespace {
@@ -17,6 +18,7 @@ using rendezvous::invalid_argument;
 using rendezvous::parse_number;
 
 constexpr int kMostSlots = 100'000;
+constexpr std::size_t kMostNameBytes = 255;
 
 std::vector<std::string> split(const std::string& text, char separator) {
   std::vector<std::string> parts;
@@ -27,10 +29,10 @@ std::vector<std::string> split(const std::string& text, char separator) {
 
 std::string quoted(const std::string& text) { return "'" + text + "'"; }
 
-// A name that begins with '-' would be an option of ssh.
+// A name that begins with '-' would be an option of ssh. Letters of other languages may be in it.
 bool may_be_name(const std::string& text, const char* more) {
   const auto fits = [more](unsigned char c) { return std::isalnum(c) || c >= 0x80 || std::strchr(more, c) != nullptr; };
-  return !text.empty() && text[0] != '-' && std::find(text.begin(), text.end(), '\0') == text.end() &&
+  return !text.empty() && text.size() <= kMostNameBytes && text[0] != '-' && rendezvous::printable_line(text) == text &&
          std::all_of(text.begin(), text.end(), fits);
 }
 

@@ -287,6 +287,8 @@ TEST_CASE("forged checkpoint: a name in it does nothing to the terminal on which
   write_file(folder / "plain",
              safetensors(R"({"w":{"dtype":"\u001b]0;title\u0007","shape":[],"data_offsets":[0,0]}})", ""));
   CHECK_THAT(load(folder / "plain"), Contains("tensor w: \"?]0;title?\" is no type's name"));
+  write_file(folder / "plain", safetensors(R"({"w":{"dtype":"\u009b2J\u202e","shape":[],"data_offsets":[0,0]}})", ""));
+  CHECK_THAT(load(folder / "plain"), Contains("tensor w: \"??2J???\" is no type's name"));
 }
 
 TEST_CASE("shared folder: a checkpoint is not written through links that others have planted",

@@ -114,6 +114,26 @@ TEST_CASE("worker: a flight recorder nested 500,000 deep ends neither its agent 
   CHECK_THAT(read_file(logs + "/report.txt"), Contains("rank 0: its file is no flight recorder's"));
 }
 
+TEST_CASE("files and options: what an error quotes of them does nothing to a terminal", "[attacks][integration]") {
+  const TemporaryFolder folder;
+  const std::string escapes =
+      "\x1b]0;title\a\x1b[2J\xc2\x9b"
+      "2J\xe2\x80\xae";
+  const std::string file = folder.write("file", escapes + "=b c\n");
+  for (const Words& words : std::vector<Words>{
+           {"--hosts=" + escapes, "true"},
+           {"--hostfile=" + file, "true"},
+           {"--rdzv-backend=c10d", "--nnodes=1:2", "--rdzv-endpoint=127.0.0.1:0", "--topology=" + file, "true"},
+           {"stop", escapes},
+           {"--" + escapes, "true"}}) {
+    CAPTURE(words);
+    const Result refused = run(ddprun_raw(words));
+    CHECK(refused.code > 0);
+    CHECK_THAT(refused.err, !Contains("\x1b") && !Contains("\xc2\x9b") && !Contains("\xe2\x80\xae"));
+    CHECK_THAT(refused.err, Contains("ddprun"));
+  }
+}
+
 TEST_CASE("other users: a library that they left in the working directory is not loaded", "[attacks][integration]") {
   const TemporaryFolder folder;
   for (const std::string name : {"libc.so.6", "libm.so.6", "libstdc++.so.6", "libgcc_s.so.1", "libgloo.so.0"}) {

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "apps/ddprun/commands/head_note.hpp"
+#include "apps/ddprun/commands/table.hpp"
 #include "apps/ddprun/options/usage_error.hpp"
 #include "launcher/local/agent_socket.hpp"
 #include "rendezvous/agent_client.hpp"
@@ -141,12 +142,12 @@ AgentAnswers ask_all_agents(const std::string& command) {
     if (one.is_gone) {  // every process of its ddprun was killed at once
       unlink(one.path.c_str());
     } else if (!one.why_not.empty()) {
-      fprintf(stderr, "ddprun %s: %s\n", command.c_str(), one.why_not.c_str());
+      print_line(stderr, command + ": " + one.why_not);
       answers.is_complete = false;
     } else if (launcher::agent_view(one.answer)) {
       answers.all.push_back({one.answer, one.path});
     } else {
-      fprintf(stderr, "ddprun %s: %s: %s\n", command.c_str(), one.path.c_str(), one.answer.c_str());
+      print_line(stderr, command + ": " + one.path + ": " + one.answer);
       answers.is_complete = false;
     }
   }

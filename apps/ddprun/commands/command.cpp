@@ -13,6 +13,7 @@
 #include "apps/ddprun/commands/show/report.hpp"
 #include "apps/ddprun/commands/show/stacks.hpp"
 #include "apps/ddprun/commands/show/top.hpp"
+#include "apps/ddprun/commands/table.hpp"
 #include "apps/ddprun/options/usage_error.hpp"
 
 namespace ddp::apps {
@@ -50,7 +51,7 @@ std::optional<int> run_command(const std::vector<std::string>& arguments) {
     fputs(help.what(), stdout);
     return 0;
   } catch (const UsageError& error) {  // it names the command's own usage; ddprun's would mislead
-    fprintf(stderr, "ddprun %s\n", error.what());
+    print_line(stderr, error.what());
     return kWrongUsage;
   }
 }

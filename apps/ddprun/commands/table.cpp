@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdio>
 
 #include "rendezvous/link/printable.hpp"
 
@@ -41,5 +40,10 @@ std::string clock_time(std::int64_t seconds) {
 }
 
 std::string harmless(const std::string& text) { return rendezvous::printable_line(text); }
+
+void print_line(FILE* to, const std::string& line) {
+  fprintf(to, "ddprun %s\n", rendezvous::printable(line).c_str());
+  fflush(to);
+}
 
 }  // namespace ddp::apps

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstdio>
 #include <string>
 #include <vector>
 
@@ -16,5 +17,8 @@ std::string clock_time(std::int64_t seconds);
 
 // Returns other people's words so that they do nothing to a terminal: no escape sequences, no control characters.
 std::string harmless(const std::string& text);
+
+// Prints "ddprun LINE" so that the line, whatever it quotes, does nothing to a terminal.
+void print_line(FILE* to, const std::string& line);
 
 }  // namespace ddp::apps

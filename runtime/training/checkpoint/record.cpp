@@ -97,7 +97,10 @@ void check_files(const Record& record) {
   std::set<std::string_view> names;
   for (const Record::File& file : record.files) {
     const std::string_view name = file.name;
-    if (name.empty() || name == "." || name == ".." || name.find_first_of(std::string_view("/\0", 2)) != name.npos) {
+    // Messages show the path of a file as it is, so that a name must do nothing to a terminal.
+    const bool is_plain =
+        std::all_of(name.begin(), name.end(), [](char c) { return c >= ' ' && c < 0x7f && c != '/'; });
+    if (name.empty() || name == "." || name == ".." || !is_plain) {
       throw WrongJson{"\"" + file.name + "\" is not a file name"};
     }
     if (!names.insert(name).second) throw WrongJson{"it names the file " + file.name + " twice"};

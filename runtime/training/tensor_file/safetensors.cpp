@@ -171,11 +171,12 @@ std::optional<std::uint64_t> shape_bytes(std::span<const std::int64_t> shape, st
 }
 
 void corrupt(const std::string& path, const std::string& what) {
-  std::string text = "checkpoint " + path + ": " + what + " (delete it and go on from an older one)";
-  // Parts of it may be what a file says, and must not do more to a terminal than be read.
-  const auto is_control = [](char byte) { return (byte >= 0 && byte < ' ') || byte == 0x7f; };
-  std::replace_if(text.begin(), text.end(), is_control, '?');
-  throw Error(ErrorCode::Corrupt, text);
+  std::string shown = what;
+  // Parts of it may be what a file says, and must not do more to a terminal than be read: U+009B begins an escape
+  // sequence, and U+202E turns the text after it.
+  const auto is_not_plain = [](char byte) { return !(byte >= ' ' && byte < 0x7f); };
+  std::replace_if(shown.begin(), shown.end(), is_not_plain, '?');
+  throw Error(ErrorCode::Corrupt, "checkpoint " + path + ": " + shown + " (delete it and go on from an older one)");
 }
 
 bool lies_before(std::int32_t a_dtype, std::string_view a_name, std::int32_t b_dtype, std::string_view b_name) {

@@ -67,11 +67,21 @@ TEST_CASE("host list: what cannot be read is refused with its line", "[launcher]
 }
 
 TEST_CASE("host list: a name that ssh or a shell would take for something else is no host", "[launcher][unit]") {
-  for (const char* name : {"-oProxyCommand=reboot", "a;reboot", "a b", "$(reboot)", "-x@a", "a@-x", "a'b", "a/b"}) {
+  for (const char* name : {"-oProxyCommand=reboot", "a;reboot", "a b", "$(reboot)", "-x@a", "a@-x", "a'b", "a/b",
+                           "a\xc2\x9b"
+                           "2J",
+                           "a\xe2\x80\xae"
+                           "b",
+                           "a\xff"}) {
     CAPTURE(name);
     CHECK_THAT(refusal([&] { parse_hosts(name); }), Contains("is not a host"));
   }
   CHECK_THAT(refusal_of_file("a user=-oProxyCommand=x"), Contains("is not a user"));
+  CHECK_THAT(refusal([] { parse_hosts(std::string(256, 'a')); }), Contains("is not a host"));
+  CHECK(parse_hosts("b\xc3\xbc"
+                    "cher," +
+                    std::string(255, 'a'))
+            .size() == 2);
 }
 
 TEST_CASE("host list: --include and --exclude choose hosts and slots", "[launcher][unit]") {

@@ -16,6 +16,7 @@
 
 #include "apps/ddprun/commands/agents.hpp"
 #include "apps/ddprun/commands/change/chaos_options.hpp"
+#include "apps/ddprun/commands/table.hpp"
 #include "apps/ddprun/options/usage_error.hpp"
 #include "rendezvous/base/descriptor.hpp"
 #include "rendezvous/base/error.hpp"
@@ -91,7 +92,7 @@ class Chaos {
     try {
       return launcher::agent_view(ask_state(socket_));
     } catch (const rendezvous::Error& error) {
-      if (error.code() != rendezvous::ErrorCode::PeerLost) fprintf(stderr, "ddprun chaos: %s\n", error.what());
+      if (error.code() != rendezvous::ErrorCode::PeerLost) print_line(stderr, std::string("chaos: ") + error.what());
       return std::nullopt;
     }
   }
@@ -146,8 +147,8 @@ class Chaos {
   bool kill_one(const Target& target) {
     if (syscall(SYS_pidfd_send_signal, target.held.get(), SIGKILL, nullptr, 0) == 0) return true;
     if (errno == ESRCH) return false;  // it has just ended
-    fprintf(stderr, "ddprun chaos: %s (pid %d) could not be killed: %s\n", target.what.c_str(), target.pid,
-            std::strerror(errno));
+    print_line(stderr, "chaos: " + target.what + " (pid " + std::to_string(target.pid) +
+                           ") could not be killed: " + std::strerror(errno));
     is_refused_ = true;
     return false;
   }
@@ -158,8 +159,7 @@ class Chaos {
   }
 
   void say(const std::string& text) const {
-    printf("ddprun chaos: job %s (pid %d): %s\n", job_.c_str(), pid_, text.c_str());
-    fflush(stdout);
+    print_line(stdout, "chaos: job " + job_ + " (pid " + std::to_string(pid_) + "): " + text);
   }
 
   const ChaosOptions& options_;

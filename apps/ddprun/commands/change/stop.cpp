@@ -71,8 +71,8 @@ class Stop {
     if (has_ended_within(milliseconds(0))) return done();
     const milliseconds within = order("stop") ? kEndWithin : kEndAfterError;
     if (has_ended_within(within)) return done();
-    fprintf(stderr, "ddprun stop: the job %s (pid %d) has not ended in %lld s; kill -9 %d ends it at once\n",
-            job_.view.job.c_str(), job_.view.pid, static_cast<long long>(within.count() / 1000), job_.view.pid);
+    fail("it has not ended in " + rendezvous::to_string(within) + "; kill -9 " + std::to_string(job_.view.pid) +
+         " ends it at once");
     return 1;
   }
 
@@ -118,7 +118,7 @@ class Stop {
       if (!answers) return fail("its agent did not answer");
       bool is_obeyed = true;
       for (const auto& node : answers->nodes) {
-        if (!node.error.empty()) is_obeyed = fail("node " + harmless(node.host) + ": " + harmless(node.error));
+        if (!node.error.empty()) is_obeyed = fail("node " + node.host + ": " + node.error);
       }
       return is_obeyed;
     } catch (const rendezvous::Error& error) {
@@ -127,7 +127,7 @@ class Stop {
   }
 
   bool fail(const std::string& why) const {
-    fprintf(stderr, "ddprun stop: the job %s: %s\n", job_.view.job.c_str(), why.c_str());
+    print_line(stderr, "stop: the job " + job_.view.job + ": " + why);
     return false;
   }
 
@@ -143,8 +143,7 @@ class Stop {
   }
 
   void say(const std::string& what) const {
-    printf("ddprun stop: job %s (pid %d): %s\n", job_.view.job.c_str(), job_.view.pid, what.c_str());
-    fflush(stdout);
+    print_line(stdout, "stop: job " + job_.view.job + " (pid " + std::to_string(job_.view.pid) + "): " + what);
   }
 
   const FoundJob job_;

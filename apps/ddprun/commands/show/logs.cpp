@@ -16,6 +16,7 @@
 
 #include "apps/ddprun/commands/agents.hpp"
 #include "apps/ddprun/commands/arguments.hpp"
+#include "apps/ddprun/commands/table.hpp"
 #include "launcher/local/agent_state.hpp"
 #include "rendezvous/base/descriptor.hpp"
 #include "rendezvous/base/error.hpp"
@@ -142,7 +143,7 @@ class Logs {
   }
 
   bool fail(const std::string& why) const {
-    fprintf(stderr, "ddprun logs: the job %s: %s\n", job_.view.job.c_str(), why.c_str());
+    print_line(stderr, "logs: the job " + job_.view.job + ": " + why);
     return false;
   }
 

@@ -56,8 +56,7 @@ int print_job(const std::string& command, const FoundJob& found, JobForm form) {
   const std::string json = ask_at_length(found.socket, "job", kJobWithin);
   const auto job = launcher::job_state(json);
   if (!job) {
-    fprintf(stderr, "ddprun %s: the agent of the job %s did not say its state\n", command.c_str(),
-            found.view.job.c_str());
+    print_line(stderr, command + ": the agent of the job " + found.view.job + " did not say its state");
     return 1;
   }
   if (form == JobForm::Json) {
@@ -89,7 +88,7 @@ int list_jobs(const std::vector<std::string>& arguments) {
   if (!as_json) {
     for (const std::string& line : table(rows)) puts(line.c_str());
   }
-  for (const std::string& job : answers.elsewhere) fprintf(stderr, "ddprun ps: %s\n", job.c_str());
+  for (const std::string& job : answers.elsewhere) print_line(stderr, "ps: " + job);
   return answers.is_complete ? 0 : 1;
 }
 

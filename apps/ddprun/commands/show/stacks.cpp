@@ -18,7 +18,7 @@ namespace {
 constexpr std::chrono::seconds kWithin{12};  // the coordinator waits less for the nodes
 
 int fail(const std::string& job, const std::string& why) {
-  fprintf(stderr, "ddprun stacks: the job %s: %s\n", job.c_str(), why.c_str());
+  print_line(stderr, "stacks: the job " + job + ": " + why);
   return 1;
 }
 
@@ -34,11 +34,11 @@ int show_stacks(const std::vector<std::string>& arguments) {
   const auto answers = launcher::job_answers(ask_at_length(socket, "job_stacks", kWithin));
   if (!answers) return fail(job.job, "its agent took no stacks in time; is the machine overloaded? Try again");
   std::vector<launcher::WorkerStacks> all;
-  int exit_code = answers->error.empty() ? 0 : fail(job.job, harmless(answers->error));
+  int exit_code = answers->error.empty() ? 0 : fail(job.job, answers->error);
   for (const launcher::NodeAnswer& node : answers->nodes) {
     const auto stacks = launcher::stacks_from_json(node.text);
-    const std::string name = "node " + harmless(node.host) + ": ";
-    if (!stacks) exit_code = fail(job.job, name + (node.error.empty() ? "no stacks" : harmless(node.error)));
+    const std::string name = "node " + node.host + ": ";
+    if (!stacks) exit_code = fail(job.job, name + (node.error.empty() ? "no stacks" : node.error));
     if (stacks) all.insert(all.end(), stacks->begin(), stacks->end());
   }
   if (all.empty() && exit_code == 0) return fail(job.job, "it has no workers now");

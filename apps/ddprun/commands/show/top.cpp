@@ -40,7 +40,7 @@ class Top {
     }
     if (!last_words_.empty()) {  // on the screen that stays
       for (const std::string& line : last_page_) puts(line.c_str());
-      printf("ddprun top: %s\n", last_words_.c_str());
+      print_line(stdout, "top: " + last_words_);
     }
     return signal_ == 0 ? 0 : 128 + signal_;
   }
