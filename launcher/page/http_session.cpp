@@ -103,6 +103,7 @@ void HttpSession::refuse(int status) {
 void HttpSession::take_request() {
   stream_->has_request = true;
   const auto& message = stream_->parser.get();
+  if (message.count(http::field::host) > 1) return refuse(400);
   const auto length = stream_->parser.content_length();
   Request request{.method = text_of(message.method_string()),
                   .target = text_of(message.target()),

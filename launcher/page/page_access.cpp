@@ -11,11 +11,12 @@ namespace {
 
 // Returns the host of a Host header without its port: `[::1]:80` is `::1`.
 std::string host_in(std::string_view header) {
-  if (header.starts_with('[')) {
-    const auto end = header.find(']');
-    return std::string(header.substr(1, end == std::string_view::npos ? end : end - 1));
-  }
-  return lower_case(header.substr(0, header.find(':')));
+  const auto colon = header.rfind(':');
+  const bool has_port =
+      colon != std::string_view::npos && header.find_first_not_of("0123456789", colon + 1) == std::string_view::npos;
+  if (has_port) header = header.substr(0, colon);
+  const bool is_in_brackets = header.starts_with('[') && header.ends_with(']');
+  return lower_case(is_in_brackets ? header.substr(1, header.size() - 2) : header);
 }
 
 bool names_this_machine(std::string_view header, const std::string& own_name) {

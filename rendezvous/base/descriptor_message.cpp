@@ -19,6 +19,7 @@ struct alignas(cmsghdr) Control {
 }  // namespace
 
 bool send_with_descriptors(int socket, const std::string& text, const std::vector<int>& descriptors) {
+  if (descriptors.size() > kMostDescriptors) return errno = E2BIG, false;
   iovec part = {const_cast<char*>(text.data()), text.size()};
   Control control = {};
   msghdr message = {};

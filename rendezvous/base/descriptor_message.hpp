@@ -13,7 +13,7 @@ namespace ddp::rendezvous {
 
 inline constexpr std::size_t kMostDescriptors = 200;  // in a message; the kernel's limit is 253
 
-// Sends the message. Returns false with the reason in errno.
+// Sends the message. Returns false with the reason in errno: E2BIG if it has more than kMostDescriptors.
 bool send_with_descriptors(int socket, const std::string& text, const std::vector<int>& descriptors);
 
 struct DescriptorMessage {

@@ -136,7 +136,8 @@ TEST_CASE("page: nonsense ends a connection and nothing else", "[attacks][integr
   PageJob job;
   for (const std::string& bytes :
        {std::string("\0\xff\xfe\r\n\r\n", 7), std::string("GET\r\n\r\n"), std::string("GET / HTTP/9.9\r\n\r\n"),
-        std::string("\r\n\r\n\r\n\r\n"), std::string("GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: -1\r\n\r\n"),
+        page_request("/job.json", "Host: 127.0.0.1\r\n"), std::string("\r\n\r\n\r\n\r\n"),
+        std::string("GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: -1\r\n\r\n"),
         std::string("GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n"),
         std::string("\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 11) + std::string(500, 'x'), std::string("\xdd")}) {
     RawConnection connection = job.connect();

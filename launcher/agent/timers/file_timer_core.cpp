@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "launcher/text/json_text.hpp"
+#include "rendezvous/base/text.hpp"
 #include "rendezvous/link/printable.hpp"
 
 namespace ddp::launcher {
@@ -13,6 +14,9 @@ namespace ddp::launcher {
 namespace {
 
 constexpr std::size_t kScopeShown = 200;  // bytes
+constexpr std::size_t kScopesShown = 8;
+constexpr std::size_t kMostScopeBytes = 4096;  // PyTorch's lines have no more
+constexpr std::size_t kMostTimers = 10'000;    // in all processes
 
 // Times that no clock reaches become ones that it can hold.
 FileTimerCore::Time to_time(double unix_seconds) {
@@ -48,16 +52,18 @@ std::optional<TimerRequest> parse_timer_request(std::string_view line) {
   const auto signal = integer_in<int>(*members, "signal");
   if (!pid || *pid <= 0 || !expiration || !signal || *signal >= NSIG) return std::nullopt;
   if (scope == members->end() || !std::holds_alternative<std::string>(scope->second)) return std::nullopt;
-  return TimerRequest{*pid, std::get<std::string>(scope->second), *expiration, *signal};
+  const auto& name = std::get<std::string>(scope->second);
+  if (name.size() > kMostScopeBytes) return std::nullopt;
+  return TimerRequest{*pid, name, *expiration, *signal};
 }
 
 std::string describe(const ExpiredTimers& timers) {
-  std::string scopes;
+  std::vector<std::string> scopes;
   for (const std::string& scope : timers.scopes) {
-    scopes += (scopes.empty() ? "\"" : ", \"") + rendezvous::cut_line(rendezvous::printable(scope), kScopeShown) + "\"";
+    scopes.push_back('"' + rendezvous::cut_line(rendezvous::printable_line(scope), kScopeShown) + '"');
   }
-  return (timers.scopes.size() == 1 ? "the timer of scope " : "the timers of scopes ") + scopes +
-         " expired (torch.distributed.elastic.timer)";
+  return (scopes.size() == 1 ? "the timer of scope " : "the timers of scopes ") +
+         rendezvous::list_of(scopes, kScopesShown) + " expired (torch.distributed.elastic.timer)";
 }
 
 void FileTimerCore::take(const TimerRequest& request, std::uint64_t start_time) {
@@ -70,6 +76,10 @@ void FileTimerCore::take(const TimerRequest& request, std::uint64_t start_time) 
   }
   Process& process = processes_[request.pid];
   if (std::exchange(process.start_time, start_time) != start_time) process.timers.clear();
+  std::size_t timers = 0;
+  for (const auto& [pid, each] : processes_) timers += each.timers.size();
+  // A program with this many timers is broken, and their memory is the agent's.
+  if (timers >= kMostTimers && !process.timers.contains(request.scope)) return;
   process.timers[request.scope] = {to_time(request.expiration), request.signal};
 }
 

@@ -130,4 +130,18 @@ TEST_CASE("file timer: an expiry is described by its scopes, which a terminal ca
         "the timer of scope \"step\" expired (torch.distributed.elastic.timer)");
   CHECK(describe(ExpiredTimers{kWorker, kBorn, {"a\x1b[31m", "b"}, SIGKILL}) ==
         "the timers of scopes \"a\", \"b\" expired (torch.distributed.elastic.timer)");
+  CHECK(describe(ExpiredTimers{kWorker, kBorn, std::vector<std::string>(10, "a"), SIGKILL}) ==
+        "the timers of scopes \"a\", \"a\", \"a\", \"a\", \"a\", \"a\", \"a\", \"a\" and 2 more expired "
+        "(torch.distributed.elastic.timer)");
+}
+
+TEST_CASE("file timer: a worker that names scopes without end costs little memory", "[launcher][unit]") {
+  FileTimerCore core;
+  for (int i = 0; i < 20'000; ++i) core.take({kWorker, std::to_string(i), 10, SIGKILL}, kBorn);
+  CHECK(core.expire(at(10)).at(0).scopes.size() == 10'000);
+  const auto line = [](std::size_t bytes) {
+    return R"({"pid":7,"expiration_time":1,"signal":9,"scope_id":")" + std::string(bytes, 'x') + "\"}";
+  };
+  CHECK(parse_timer_request(line(4096)));
+  CHECK_FALSE(parse_timer_request(line(4097)));
 }

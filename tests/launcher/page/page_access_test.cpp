@@ -77,7 +77,8 @@ TEST_CASE("page access: a Host header with a name that is not this machine's is 
     CHECK(status(request(host), Visitor::Own, without_token()) == 200);
   }
   for (const char* host : {"", "evil.example", "evil.example:8080", "127.0.0.1.evil.example", "localhost.evil.example",
-                           "node7.evil.example", "node77", "[evil]:80", "[", ":80", "127.0.0.1@evil.example"}) {
+                           "node7.evil.example", "node77", "[evil]:80", "[", ":80", "127.0.0.1@evil.example",
+                           "[::1].evil.example", "[::1", "127.0.0.1:evil.example", "[::1]:80.evil.example"}) {
     INFO(host);
     CHECK(status(request(host), Visitor::Own, without_token()) == 421);
   }
