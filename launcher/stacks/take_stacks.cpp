@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "launcher/stacks/take_stacks.hpp"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -48,9 +50,40 @@ std::string in_path(const std::string& tool) {
   return "";
 }
 
-std::string py_spy_beside(const std::string& program) {
-  const std::string file = program.substr(0, program.rfind('/') + 1) + "py-spy";
-  return program.rfind('/', 0) == 0 && access(file.c_str(), X_OK) == 0 ? file : "";
+// Returns whether only this user and root can change the file at a path without links: they own the file and each
+// folder of the path, and nobody else may write there. A folder with the sticky bit, such as /tmp, keeps others from
+// replacing what is in it; a group with the user's own number has no other members by custom.
+bool is_private(const std::filesystem::path& file) {
+  const uid_t own = geteuid();
+  for (std::filesystem::path part = file;; part = part.parent_path()) {
+    struct stat facts = {};
+    if (stat(part.c_str(), &facts) != 0 || (facts.st_uid != own && facts.st_uid != 0)) return false;
+    const mode_t others = own != 0 && facts.st_gid == own ? S_IWOTH : S_IWGRP | S_IWOTH;
+    const bool is_sticky = S_ISDIR(facts.st_mode) && (facts.st_mode & S_ISVTX) != 0;
+    if ((facts.st_mode & others) != 0 && !is_sticky) return false;
+    if (part == part.root_path()) return true;
+  }
+}
+
+std::string py_spy_beside(const std::filesystem::path& program) {
+  std::error_code none;
+  if (!program.is_absolute()) return "";
+  const std::filesystem::path file = std::filesystem::canonical(program.parent_path() / "py-spy", none);
+  return !none && access(file.c_str(), X_OK) == 0 && is_private(file) ? file.string() : "";
+}
+
+// Returns whether a process has all of its user ids from this user, so that nobody else has chosen its command line.
+// The owner of its folder in /proc does not tell: that is root for each process that must not be traced.
+bool is_of_this_user(pid_t process) {
+  const std::string status = contents(rendezvous::process_folder(process) + "/status");
+  const std::size_t at = status.find("\nUid:");
+  uid_t real = 0, effective = 0, saved = 0, of_files = 0;
+  if (at == std::string::npos ||
+      sscanf(status.c_str() + at, "\nUid: %u %u %u %u", &real, &effective, &saved, &of_files) != 4) {
+    return false;
+  }
+  const uid_t own = geteuid();
+  return real == own && effective == own && saved == own && of_files == own;
 }
 
 // Returns the line of a tool's complaint that begins with "Error: ", else the last one that has a reason, without
@@ -172,7 +205,9 @@ StackTools find_stack_tools(const std::string& python) {
 
 StackTools find_stack_tools(pid_t worker) {
   // The first word of its command line leads into a virtual environment; /proc/PID/exe leads out of it.
-  return find_stack_tools(contents(rendezvous::process_folder(worker) + "/cmdline").c_str());
+  const std::string python = contents(rendezvous::process_folder(worker) + "/cmdline").c_str();
+  // Asked after the words were read: a process that has given up this user's rights cannot have them back.
+  return find_stack_tools(is_of_this_user(worker) ? python : "");
 }
 
 std::vector<WorkerStacks> take_stacks(const std::vector<std::pair<int, pid_t>>& workers, const StackTools& tools,

@@ -27,7 +27,8 @@ inline constexpr char kGetEuStack[] = "no eu-stack: Debian's package elfutils sh
 
 // Looks for the tools: py-spy beside this Python first, since it may be in the job's environment, then both in PATH,
 // then py-spy beside ddprun, where an installer of the wheel has put it. The first word of a process's command line, if
-// that is an absolute path, is its Python.
+// that is an absolute path, is its Python, unless it is another user's process. Beside a program only a py-spy counts
+// that nobody but this user and root can replace.
 StackTools find_stack_tools(const std::string& python);
 StackTools find_stack_tools(pid_t worker);
 

@@ -94,6 +94,28 @@ TEST_CASE("stacks: a native program's functions are named, and it goes on", "[la
   while (child.state() != 'S') sched_yield();  // ends by the test's time limit if it stays stopped
 }
 
+TEST_CASE("stacks: a py-spy beside a Python counts unless another user can replace it", "[launcher][unit]") {
+  const TemporaryFolder folder;
+  const std::string beside = program(folder, "py-spy", "exit 1"), python = folder / "python";
+  const auto found = [&] { return find_stack_tools(python).py_spy == beside; };
+  CHECK(found());
+  chmod(beside.c_str(), 0707);
+  CHECK_FALSE(found());
+  chmod(beside.c_str(), 0700);
+  chmod(folder.path().c_str(), 0777);
+  CHECK_FALSE(found());
+  chmod(folder.path().c_str(), 01777);  // as /tmp
+  CHECK(found());
+  chmod(folder.path().c_str(), 0700);
+  if (geteuid() == 0) {
+    REQUIRE(chown(beside.c_str(), 65534, 65534) == 0);
+    CHECK_FALSE(found());
+    REQUIRE(chown(beside.c_str(), 0, 65534) == 0);
+    chmod(beside.c_str(), 0770);
+    CHECK_FALSE(found());
+  }
+}
+
 TEST_CASE("stacks: without tools there is what the kernel says, and how to get more", "[launcher][integration]") {
   const Child child;
   const auto stacks = take_stacks({{0, child.pid()}, {1, 0x7ffffff0}}, {}, 30s);
