@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // `ddprun chaos`: whom it kills, when it ends, and what it refuses.
 #include <signal.h>
+#include <unistd.h>
 
 #include <catch2/catch.hpp>
 #include <string>
@@ -91,4 +92,32 @@ TEST_CASE("chaos: a job that is not there is refused", "[apps][integration]") {
   CHECK(wrong.code == 2);
   CHECK_THAT(wrong.err, Contains("--kind all: give worker, agent or node"));
   succeed(job);
+}
+
+TEST_CASE("chaos and stop: the pids of a job in a container are others' outside, and nobody is killed or waited for",
+          "[apps][integration]") {
+  const std::string command = GENERATE("chaos", "stop");
+  const Words in_container = {"unshare", "--pid", "--fork", "--mount-proc", "--kill-child"};
+  if (run(in_container + Words{"true"}).code != 0) skip("this machine does not let the test have a pid namespace");
+  const std::string id = "container-" + std::to_string(getpid());
+  Process job(in_container + ddprun({"--nproc-per-node=2", "--rdzv-id=" + id}, kUntilTold));
+  job.wait_for("up", 2);
+  // The command has a pid namespace, too, where bystanders have the numbers of the job's processes.
+  const Words bystanders = {"sh", "-c",
+                            "for i in 1 2 3 4 5 6 7 8 9; do sleep 1000 & pids=\"$pids $!\"; done; \"$@\"; code=$?\n"
+                            "for pid in $pids; do case $(cat /proc/$pid/stat) in *' S '*) echo lives;; esac; done\n"
+                            "exit $code",
+                            "sh"};
+  Words words = {command, id};
+  if (command == "chaos") words = words + Words{"--every=1ms", "--count=1"};
+  const Result refused = run(in_container + bystanders + ddprun_raw(words));
+  CAPTURE(refused.out, refused.err);
+  CHECK(refused.code == 2);
+  CHECK_THAT(refused.err, Contains(command + ": the job " + id + " runs in another pid namespace"));
+  CHECK(count(refused.out, "lives") == 9);
+  for (const pid_t worker : children_of(only_child_of(only_child_of(only_child_of(job.pid()))))) {
+    kill(worker, SIGUSR1);
+  }
+  CHECK(job.wait().code == 0);
+  CHECK(job.all_gone());
 }

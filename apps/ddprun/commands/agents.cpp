@@ -2,6 +2,7 @@
 #include "apps/ddprun/commands/agents.hpp"
 
 #include <poll.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -50,6 +51,7 @@ struct Asked {
   rendezvous::Descriptor connection;  // open while the answer is awaited
   std::string answer, why_not;
   bool is_gone = false;
+  pid_t peer = 0;
 };
 
 // Does `what`, and notes why that fails.
@@ -64,10 +66,20 @@ void attempt(Asked& asked, What what) {
   }
 }
 
+// Returns the process that listens at the other end; 0 if it has no number in this pid namespace.
+pid_t peer_of(const rendezvous::Descriptor& connection) {
+  ucred peer = {};
+  socklen_t size = sizeof peer;
+  return getsockopt(connection.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 ? peer.pid : 0;
+}
+
 Asked ask(std::string path) {
   constexpr std::chrono::milliseconds kForItsPlace{100};
   Asked asked{.path = std::move(path), .connection = {}, .answer = {}, .why_not = {}};
-  attempt(asked, [&] { asked.connection = rendezvous::send_to_agent(asked.path, kAskState, {}, kForItsPlace); });
+  attempt(asked, [&] {
+    asked.connection = rendezvous::send_to_agent(asked.path, kAskState, {}, kForItsPlace);
+    asked.peer = peer_of(asked.connection);
+  });
   return asked;
 }
 
@@ -145,7 +157,7 @@ AgentAnswers ask_all_agents(const std::string& command) {
       print_line(stderr, command + ": " + one.why_not);
       answers.is_complete = false;
     } else if (launcher::agent_view(one.answer)) {
-      answers.all.push_back({one.answer, one.path});
+      answers.all.push_back({one.answer, one.path, one.peer});
     } else {
       print_line(stderr, command + ": " + one.path + ": " + one.answer);
       answers.is_complete = false;
@@ -160,7 +172,9 @@ FoundJob find_job(const std::string& command, const std::string& name) {
   std::string elsewhere;
   for (const std::string& job : answers.elsewhere) elsewhere += "; " + job;
   for (const AgentAnswers::Answer& answer : answers.all) {
-    all.push_back({*launcher::agent_view(answer.state), answer.socket});
+    const launcher::AgentView view = *launcher::agent_view(answer.state);
+    const bool is_of_here = view.agent_pid == answer.peer || view.agent_pid == 0;  // 0: an older release
+    all.push_back({view, answer.socket, is_of_here});
   }
   for (const FoundJob& job : all) {
     if (job.view.job.starts_with(name) || std::to_string(job.view.pid) == name) meant.push_back(job);
@@ -180,6 +194,16 @@ FoundJob find_job(const std::string& command, const std::string& name) {
     throw UsageError(command + ": which job? Give the beginning of its id, or its pid, of " + list_of(meant));
   }
   return meant.front();
+}
+
+FoundJob find_job_with_processes(const std::string& command, const std::string& name) {
+  FoundJob job = find_job(command, name);
+  if (!job.has_pids_of_here) {
+    throw UsageError(command + ": the job " + job.view.job +
+                     " runs in another pid namespace, such as a container's: its pids are other processes' here. Run " +
+                     "this command there");
+  }
+  return job;
 }
 
 }  // namespace ddp::apps

@@ -2,6 +2,8 @@
 // Finds the agents of this user on this machine.
 #pragma once
 
+#include <sys/types.h>
+
 #include <chrono>
 #include <string>
 #include <vector>
@@ -15,6 +17,7 @@ struct AgentAnswers {
   struct Answer {
     std::string state;  // JSON, as launcher/local/agent_state.hpp shows it
     std::string socket;
+    pid_t peer = 0;  // the process that listens there, as the kernel numbers it for this one
   };
   std::vector<Answer> all;
   bool is_complete = true;                  // false: an agent gave no answer, which was said on stderr
@@ -38,10 +41,15 @@ rendezvous::Descriptor begin_asking(const std::string& socket, const std::string
 struct FoundJob {
   launcher::AgentView view;
   std::string socket;  // its agent's
+  // Whether the pids in `view` mean the same processes here. In a container with pids of its own, they are others'.
+  bool has_pids_of_here = false;
 };
 
 // Returns an agent of the job that `name` means: its id, the beginning of its id, or its pid; of the only job, if
 // `name` is empty. Throws UsageError, which lists the jobs, if there is none or more than one.
 FoundJob find_job(const std::string& command, const std::string& name);
+// Returns the same for a command that watches or signals the job's processes. Throws UsageError if their pids are not
+// those of here.
+FoundJob find_job_with_processes(const std::string& command, const std::string& name);
 
 }  // namespace ddp::apps

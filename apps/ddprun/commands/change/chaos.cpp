@@ -176,7 +176,7 @@ class Chaos {
 
 int cause_chaos(const std::vector<std::string>& arguments) {
   const ChaosOptions options = parse_chaos(arguments);
-  const FoundJob job = find_job("chaos", options.job);
+  const FoundJob job = find_job_with_processes("chaos", options.job);
   if (job.view.agent_pid == 0) {
     throw UsageError("chaos: the job " + job.view.job +
                      " runs under a ddprun of an older release, which does not say " + "which process its agent is");

@@ -174,7 +174,7 @@ int stop_job(const std::vector<std::string>& arguments) {
   const milliseconds within = given.duration("--within").value_or(kSaveWithin);
   std::optional<std::string> order;
   if (const auto signal = given.value("--save")) order = save_order(given, *signal);
-  Stop stop(find_job("stop", given.job()));
+  Stop stop(find_job_with_processes("stop", given.job()));
   if (order && !stop.save(*order, within)) return 1;
   return stop.end();
 }

@@ -74,7 +74,8 @@ class Logs {
   Logs(FoundJob job, std::optional<std::int64_t> rank) : job_(std::move(job)), rank_(rank) {}
 
   int run(bool follows) {
-    const Descriptor launcher(static_cast<int>(syscall(SYS_pidfd_open, job_.view.pid, 0)));
+    Descriptor launcher;  // where its pid is another process's, the agent is asked for the job's end
+    if (job_.has_pids_of_here) launcher = Descriptor(static_cast<int>(syscall(SYS_pidfd_open, job_.view.pid, 0)));
     if (!open_round(job_.view)) return 1;
     print(!follows);
     auto next_question = std::chrono::steady_clock::now() + kAskForRoundAgain;

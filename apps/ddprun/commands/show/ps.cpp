@@ -81,9 +81,9 @@ int list_jobs(const std::vector<std::string>& arguments) {
     return print_job("ps", find_job("ps", given.job()), as_json ? JobForm::Json : JobForm::Page);
   std::vector<Row> rows = {kHeadings};
   const AgentAnswers answers = ask_all_agents("ps");
-  for (const auto& [state, socket] : answers.all) {
-    if (as_json) puts(state.c_str());
-    if (!as_json) rows.push_back(row_of(state));
+  for (const AgentAnswers::Answer& answer : answers.all) {
+    if (as_json) puts(answer.state.c_str());
+    if (!as_json) rows.push_back(row_of(answer.state));
   }
   if (!as_json) {
     for (const std::string& line : table(rows)) puts(line.c_str());

@@ -30,8 +30,9 @@ int show_stacks(const std::vector<std::string>& arguments) {
                                 .about = "Shows what each worker of a job is doing, on all of its nodes.",
                                 .flags = {"--json"}},
                                arguments);
-  const auto [job, socket] = find_job("stacks", given.job());
-  const auto answers = launcher::job_answers(ask_at_length(socket, "job_stacks", kWithin));
+  const FoundJob found = find_job("stacks", given.job());
+  const launcher::AgentView& job = found.view;
+  const auto answers = launcher::job_answers(ask_at_length(found.socket, "job_stacks", kWithin));
   if (!answers) return fail(job.job, "its agent took no stacks in time; is the machine overloaded? Try again");
   std::vector<launcher::WorkerStacks> all;
   int exit_code = answers->error.empty() ? 0 : fail(job.job, answers->error);
