@@ -120,7 +120,7 @@ TEST_CASE("attack: a host speaks for no other that it has not started, to the he
   CHECK_THAT(head(hosts, {{"HOME", home.path()}, {"FAKE_SSH_SAYS", frame}}).err, Contains(not_its_own));
 }
 
-TEST_CASE("attack: a cache that is a link, or that all may write to, is not used", "[attacks][integration]") {
+TEST_CASE("attack: a cache that is a link, or that others may write to, is not used", "[attacks][integration]") {
   const TemporaryFolder home, elsewhere;
   std::filesystem::create_directory(home / ".cache");
   std::filesystem::create_directory_symlink(elsewhere.path(), home / ".cache/ddprun");
@@ -129,11 +129,18 @@ TEST_CASE("attack: a cache that is a link, or that all may write to, is not used
   CHECK(std::filesystem::is_empty(*std::filesystem::directory_iterator(elsewhere.path())));
   std::filesystem::remove(home / ".cache/ddprun");
   std::filesystem::create_directory(home / ".cache/ddprun");
-  REQUIRE(chmod((home / ".cache/ddprun").c_str(), 0777) == 0);
-  CHECK_THAT(with_home(home.path()), Contains("in which every user may write"));
-  REQUIRE(chmod((home / ".cache/ddprun").c_str(), 0755) == 0);
-  REQUIRE(chmod(std::filesystem::directory_iterator(home / ".cache/ddprun")->path().c_str(), 0702) == 0);
-  CHECK_THAT(with_home(home.path()), Contains("in which every user may write: 755 702"));
+  const auto build_id = std::filesystem::directory_iterator(elsewhere.path())->path().filename();
+  const std::string build = std::filesystem::path(home / ".cache/ddprun") / build_id;
+  std::filesystem::create_directory(build);
+  for (const std::string& folder : {home.path(), home / ".cache", home / ".cache/ddprun", build}) {
+    for (const auto& [open, mode] : {std::pair(0770, "770"), std::pair(0702, "702"), std::pair(01777, "1777")}) {
+      REQUIRE(chmod(folder.c_str(), static_cast<mode_t>(open)) == 0);
+      CHECK_THAT(with_home(home.path()),
+                 Contains("it cannot use " + folder + ", in which other users may write (mode " + mode +
+                          "): chmod go-w " + folder + " allows it"));
+    }
+    REQUIRE(chmod(folder.c_str(), 0700) == 0);
+  }
 }
 
 TEST_CASE("attack: a program or a cache of another user is not used", "[attacks][integration]") {

@@ -169,7 +169,7 @@ TEST_CASE("hosts: a host without the Python of the head's environment is named, 
   std::filesystem::create_symlink(DDPRUN_BINARY, job.home() / "env/bin/ddprun");
   std::filesystem::create_symlink("/nowhere/python3", job.home() / "env/bin/python");
   write_file(job.home() / "env/pyvenv.cfg", "");
-  const Words command{job.home() / "env/bin/ddprun", "--hosts=a,b", "--launch-agent=" FAKE_SSH, "-m", "this"};
+  const Words command{job.home() / "env/bin/ddprun", "--hosts=a", "--launch-agent=" FAKE_SSH, "-m", "this"};
   const Result result = run(command, job.options({{"PYTHON_EXEC", ""}}));
   CHECK(result.code == 126);
   CHECK(result.out.empty());
@@ -257,17 +257,34 @@ TEST_CASE("hosts: a line says that nobody reads stdout any more", "[launcher][in
   CHECK(count(result.err, "ddprun: nobody reads stdout any more; the job goes on without it\n") == 1);
 }
 
-TEST_CASE("hosts: a program that a power cut has left half there is sent again", "[launcher][integration]") {
+TEST_CASE("hosts: a program that is damaged, or that others may change, is sent again", "[launcher][integration]") {
   const HostsJob job;
   const auto cache = std::filesystem::path(job.home().path()) / ".cache/ddprun";
   const auto program = std::filesystem::directory_iterator(cache)->path() / "ddprun";
   const auto size = std::filesystem::file_size(program);
+  const std::string whole = read_file(program);
   for (const std::uintmax_t left : {std::uintmax_t{0}, size / 2}) {
     std::filesystem::resize_file(program, left);
     const Result result = run(HostsJob::command("a", {}, {"say=started"}), job.options());
     CAPTURE(left, result.err);
     CHECK(result.code == 0);
     CHECK(std::filesystem::file_size(program) == size);
+  }
+  const auto is_sent_again = [&] {
+    const Result result = run(HostsJob::command("a", {}, {"say=started"}), job.options());
+    CAPTURE(result.err);
+    CHECK(result.code == 0);
+    const bool is_whole = read_file(program) == whole;
+    CHECK(is_whole);
+    const auto mode = std::filesystem::status(program).permissions();
+    CHECK(mode == std::filesystem::perms::owner_all);
+  };
+  std::filesystem::resize_file(program, size / 2);
+  std::filesystem::resize_file(program, size);  // the other half is zeros
+  is_sent_again();
+  for (const auto mode : {0600, 0770, 0702}) {  // the last two let others write
+    std::filesystem::permissions(program, std::filesystem::perms(mode));
+    is_sent_again();
   }
   // What keeps it from being written is said.
   std::filesystem::remove_all(cache.parent_path());
