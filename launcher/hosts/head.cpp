@@ -31,6 +31,7 @@ using rendezvous::Descriptor;
 
 constexpr std::chrono::seconds kBeat{2};
 constexpr std::chrono::seconds kConsoleMayTake{1};  // after a signal that ends the job
+constexpr std::size_t kMostInHostsWords = 4096;     // bytes that a line of ddprun takes from a host
 
 // The signals that the head reads instead of being ended or stopped by them. A SIGHUP that is ignored stays so.
 sigset_t heads_signals() {
@@ -111,7 +112,7 @@ class Head {
   }
 
   void on_frame_of(std::size_t host, const Frame& frame) {
-    const auto text = [&frame] { return rendezvous::printable_line(frame.payload); };
+    const auto text = [&frame] { return rendezvous::printable_line(frame.payload.substr(0, kMostInHostsWords)); };
     switch (frame.kind) {
       case FrameKind::Stdout:
         return console_.take(host, HostConsole::Stream::Out, frame.payload);

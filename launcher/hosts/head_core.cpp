@@ -12,6 +12,8 @@
 namespace ddp::launcher {
 namespace {
 
+constexpr int kMostStartsTold = 3;  // a host is started again by a branch at each level, once
+
 void append(HeadCore::Actions& to, HeadCore::Actions more) {
   for (HeadAction& action : more) to.push_back(std::move(action));
 }
@@ -19,7 +21,8 @@ void append(HeadCore::Actions& to, HeadCore::Actions more) {
 }  // namespace
 
 HeadCore::HeadCore(Settings settings, Time now) : settings_(std::move(settings)), began_(now), patience_ends_(now) {
-  for (const HostInfo& info : settings_.hosts) hosts_.push_back({.info = info, .last_progress = now});
+  for (const HostInfo& info : settings_.hosts)
+    hosts_.push_back({.info = info, .last_progress = now, .wanted_since = now});
 }
 
 // The coordinator starts no others, since it has enough to do; nor does this machine, which has the head.
@@ -58,10 +61,18 @@ HeadCore::Actions HeadCore::failed(std::size_t host, const std::string& how, Tim
   const State state = hosts_[host].state;
   // A host whose connection was closed here says so.
   if (is_cut() || state == State::Ended || state == State::Lost) return {};
-  if (comes_back(host)) return tell_failure(host, how);
-  if (may_come_back(host)) return {};  // its link ends soon, which has it started again
-  if (has_started_) note_cause(host, how);
-  return lose(host, how, now);
+  // While the job runs, the link of a host that has failed is closed from here, whatever the host does.
+  Actions actions;
+  if (has_started_ && may_kill(host)) actions.push_back(KillLink{host});
+  if (comes_back(host)) {
+    append(actions, tell_failure(host, how));
+  } else if (may_come_back(host)) {
+    hosts_[host].failure = how;  // the end of its link has it started again
+  } else {
+    if (has_started_) note_cause(host, how);
+    append(actions, lose(host, how, now));
+  }
+  return actions;
 }
 
 HeadCore::Actions HeadCore::cannot_begin(std::size_t host, int code, const std::string& why, Time now) {
@@ -82,7 +93,8 @@ HeadCore::Actions HeadCore::link_ended(std::size_t host, const std::string& how,
   }
   OfHost& one = hosts_[host];
   one.has_link = false;
-  if (may_come_back(host)) return bring_back(host, how, now);
+  const std::string failure = std::exchange(one.failure, "");
+  if (may_come_back(host)) return bring_back(host, failure.empty() ? how : failure, now);
   if (comes_back(host) || one.is_not_needed) forgo(host);
   Actions actions;
   const std::size_t behind = lose_behind(host);
@@ -102,7 +114,8 @@ HeadCore::Actions HeadCore::starts_again(std::size_t host, const std::string& wh
   if (!may_begin() || one.state == State::Lost) return {};
   one.state = State::Connecting;
   one.last_progress = now;
-  if (why.empty()) return {};
+  if (why.empty() || one.starts_told == kMostStartsTold) return {};
+  ++one.starts_told;
   return {SayLine{"starting ddprun on host " + one.info.name + " again: " + why}};
 }
 
@@ -139,7 +152,7 @@ std::optional<HeadCore::Time> HeadCore::due() const {
   }
   if (!has_told_) soonest = began_ + kTellAfter;
   for (std::size_t i = 0; i < hosts_.size(); ++i) {
-    if (is_awaited(i)) soonest = std::min(soonest.value_or(Time::max()), hosts_[i].last_progress + kReadyWithin);
+    if (is_awaited(i)) soonest = std::min(soonest.value_or(Time::max()), awaited_until(i));
   }
   return soonest;
 }
@@ -148,6 +161,11 @@ std::optional<HeadCore::Time> HeadCore::due() const {
 bool HeadCore::is_awaited(std::size_t host) const {
   const std::size_t branch = tree_.branch_of(host);
   return hosts_[host].state == State::Connecting && (branch == host || hosts_[branch].state != State::Connecting);
+}
+
+// A branch that lies may tell of progress for ever.
+HeadCore::Time HeadCore::awaited_until(std::size_t host) const {
+  return std::min(hosts_[host].last_progress + kReadyWithin, hosts_[host].wanted_since + kReadyAtMost);
 }
 
 bool HeadCore::all_are(State state) const {
@@ -361,11 +379,11 @@ HeadCore::Actions HeadCore::carry_out(const TreeCore::Actions& of_tree, Time now
     if (const auto* again = std::get_if<StartsAgain>(&action)) {
       append(actions, starts_again(again->host, again->why, now));
     } else if (const auto* hand_on = std::get_if<HandOn>(&action)) {
-      for (const std::size_t host : hand_on->hosts) hosts_[host].last_progress = now;
+      for (const std::size_t host : hand_on->hosts) hosts_[host].last_progress = hosts_[host].wanted_since = now;
       actions.push_back(*hand_on);
     } else if (const auto* start = std::get_if<StartHosts>(&action)) {
       for (const std::size_t host : start->hosts) {
-        hosts_[host].last_progress = now;
+        hosts_[host].last_progress = hosts_[host].wanted_since = now;
         hosts_[host].has_link = true;
       }
       actions.push_back(*start);
@@ -441,7 +459,8 @@ HeadCore::Actions HeadCore::escalate(Time now) {
     patience_ = Patience::UntilTerm;
     patience_ends_ = now + kAfterCut;
     was_lost_ = true;
-    return {SayLine{"no end from " + names_of(State::Running) + ": closing the connections"}, CutLinks{}};
+    const auto has_no_end = [](const OfHost& host) { return host.state == State::Running || host.has_link; };
+    return {SayLine{"no end from " + names_of(has_no_end) + ": closing the connections"}, CutLinks{}};
   }
   if (patience_ == Patience::UntilTerm) {
     patience_ = Patience::UntilKill;
@@ -459,13 +478,16 @@ HeadCore::Actions HeadCore::look_at_connecting(Time now) {
   Actions actions;
   if (!has_told_ && now >= began_ + kTellAfter) {
     has_told_ = true;
-    actions.push_back(SayLine{"waiting for " + names_of(State::Connecting)});
+    const auto is_connecting = [](const OfHost& host) { return host.state == State::Connecting; };
+    actions.push_back(SayLine{"waiting for " + names_of(is_connecting)});
   }
   for (std::size_t i = 0; i < hosts_.size(); ++i) {
-    if (!is_awaited(i) || now < hosts_[i].last_progress + kReadyWithin) continue;
+    if (!is_awaited(i) || now < awaited_until(i)) continue;
     const std::size_t branch = tree_.branch_of(i);
     const std::string by = branch == i ? "" : " (host " + hosts_[branch].info.name + " starts it)";
-    const std::string how = "no answer in " + rendezvous::to_string(kReadyWithin) + by;
+    const bool is_silent = now >= hosts_[i].last_progress + kReadyWithin;
+    const std::string how = is_silent ? "no answer in " + rendezvous::to_string(kReadyWithin) + by
+                                      : "it is not ready after " + rendezvous::to_string(kReadyAtMost) + by;
     note_cause(i, how);
     append(actions, lose(i, how, now));
     break;  // which ends the job
@@ -502,10 +524,10 @@ int HeadCore::exit_code() const {
   return was_lost_ || !are_through ? 1 : 0;
 }
 
-std::string HeadCore::names_of(State state) const {
+std::string HeadCore::names_of(const std::function<bool(const OfHost&)>& wanted) const {
   std::vector<std::string> names;
   for (const OfHost& host : hosts_) {
-    if (host.state == state) names.push_back(host.info.name);
+    if (wanted(host)) names.push_back(host.info.name);
   }
   return (names.size() == 1 ? "host " : "hosts ") + rendezvous::list_of(names, 8);
 }

@@ -31,6 +31,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <optional>
 #include <set>
 #include <string>
@@ -97,8 +98,9 @@ class HeadCore {
     bool may_restart = false;  // --max-restarts
   };
 
-  static constexpr std::chrono::seconds kReadyWithin{60};  // without a word or a byte taken
-  static constexpr std::chrono::seconds kTellAfter{10};    // whom the job waits for
+  static constexpr std::chrono::seconds kReadyWithin{60};   // without a word or a byte taken
+  static constexpr std::chrono::seconds kReadyAtMost{600};  // from when it, or its branch, was told to start it
+  static constexpr std::chrono::seconds kTellAfter{10};     // whom the job waits for
   static constexpr std::chrono::seconds kBeyondTimeout{10};
   static constexpr std::chrono::seconds kAfterCut{5};
   static constexpr std::chrono::seconds kAfterCutBeforeStart{1};  // where nothing has to end but launch agents
@@ -140,11 +142,14 @@ class HeadCore {
   struct OfHost {
     HostInfo info;
     State state = State::Connecting;
-    Time last_progress;
+    Time last_progress;               // as it, or its branch, says
+    Time wanted_since;                // by this process
     bool was_started_again = false;   // while the job runs
     bool is_not_needed = false;       // any more: the job has ended without it
     std::optional<Time> try_at = {};  // when it is started again
     bool has_told_failure = false;    // that this does not work
+    int starts_told = 0;              // lines about its branch's starting it again
+    std::string failure = {};         // as it says, until its link has ended
     std::string cannot_begin = {};    // why
     std::optional<int> code = {};
     bool has_link = false;  // to this process
@@ -152,6 +157,8 @@ class HeadCore {
   };
 
   bool is_awaited(std::size_t host) const;
+  Time awaited_until(std::size_t host) const;
+  bool may_kill(std::size_t host) const { return hosts_[host].has_link && tree_.is_from_here(host); }
   bool all_are(State state) const;
   std::string address() const;
   bool is_own_address(const std::string& address) const;
@@ -189,7 +196,7 @@ class HeadCore {
   Actions end_if_over();
   const OfHost* first_without_begin() const;  // none: nullptr
   int exit_code() const;
-  std::string names_of(State state) const;
+  std::string names_of(const std::function<bool(const OfHost&)>& wanted) const;
 
   Settings settings_;
   std::vector<OfHost> hosts_;

@@ -27,21 +27,21 @@ std::string to_frame(FrameKind kind, std::string_view payload) {
 }
 
 std::variant<NeedMore, Frame, Malformed> FrameReader::next() {
-  if (bytes_.empty()) return NeedMore{};
-  const char kind = bytes_[0];
+  const std::string_view bytes = std::string_view(bytes_).substr(taken_);
+  if (bytes.empty()) return NeedMore{};
+  const char kind = bytes[0];
   if (!is_known(kind))
     return Malformed{"a frame of the unknown kind " + std::to_string(static_cast<unsigned char>(kind))};
-  if (bytes_.size() < kPrefix) return NeedMore{};
-  const std::size_t length = rendezvous::length_at_begin(std::string_view(bytes_).substr(1));
+  if (bytes.size() < kPrefix) return NeedMore{};
+  const std::size_t length = rendezvous::length_at_begin(bytes.substr(1));
   const std::size_t most = most_in(kind);
   if (length > most) {
     return Malformed{"a frame of " + std::to_string(length) + " bytes, where at most " + std::to_string(most) +
                      " are allowed"};
   }
-  if (bytes_.size() < kPrefix + length) return NeedMore{};
-  Frame frame{static_cast<FrameKind>(kind), bytes_.substr(kPrefix, length)};
-  bytes_.erase(0, kPrefix + length);
-  return frame;
+  if (bytes.size() < kPrefix + length) return NeedMore{};
+  taken_ += kPrefix + length;
+  return Frame{static_cast<FrameKind>(kind), std::string(bytes.substr(kPrefix, length))};
 }
 
 }  // namespace ddp::launcher

@@ -18,6 +18,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
 
 namespace ddp::launcher {
@@ -59,11 +60,15 @@ struct Malformed {
 // Takes frames apart. After Malformed it has no more.
 class FrameReader {
  public:
-  void add(std::string_view bytes) { bytes_ += bytes; }
+  void add(std::string_view bytes) {
+    bytes_.erase(0, std::exchange(taken_, 0));
+    bytes_ += bytes;
+  }
   std::variant<NeedMore, Frame, Malformed> next();
 
  private:
   std::string bytes_;
+  std::size_t taken_ = 0;  // bytes of frames that were returned; add() erases them together
 };
 
 }  // namespace ddp::launcher

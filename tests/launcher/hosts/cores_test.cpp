@@ -425,6 +425,41 @@ TEST_CASE("head: a host behind another has its minute once it is started, and is
              Contains("host h5 cannot take part: no answer in 60 s (host h4 starts it)"));
 }
 
+TEST_CASE("head: a branch that always says of a host that it is about to be ready is believed for ten minutes",
+          "[launcher][unit]") {
+  HeadCore core = core_of_97();
+  all_ready(core, 5);
+  int lines = 0;
+  for (int second = 10; second < 600; second += 10) {
+    const HeadCore::Time now = kBegin + seconds(second);
+    if (text_of(core.starts_again(5, "no ssh there", now)) == "say starting ddprun on host h5 again: no ssh there") {
+      ++lines;
+    }
+    core.ready(5, hello("10.0.0.5"), now);
+    core.starts_again(5, "", now);
+    core.progressed(5, now);
+    CHECK_THAT(text_of(core.tick(now)), !Contains("cannot take part"));
+  }
+  CHECK(lines == 3);
+  CHECK(*core.due() == kBegin + seconds(600));
+  CHECK_THAT(text_of(core.tick(kBegin + seconds(600))),
+             Contains("host h5 cannot take part: it is not ready after 600 s (host h4 starts it)"));
+}
+
+TEST_CASE("head: a host that says while the job runs that it cannot go on is lost at once, whatever it does then",
+          "[launcher][unit]") {
+  HeadCore core = running();
+  CHECK(text_of(core.failed(1, "no memory", kBegin)) == "kill 1; say host b is lost: no memory; signal 15");
+  core.exited(0, 143, kBegin);  // it got SIGTERM
+  core.link_ended(0, "", kBegin);
+  CHECK(text_of(core.tick(kBegin + seconds(40))) == "say no end from host b: closing the connections; cut");
+  CHECK(text_of(core.link_ended(1, "ssh was killed", kBegin)) == "end 75");
+  HeadCore restarts = running(true);
+  CHECK(text_of(restarts.failed(1, "no memory", kBegin)) == "kill 1");
+  CHECK(text_of(restarts.link_ended(1, "ssh was killed", kBegin)) ==
+        "say host b is lost: no memory; starting ddprun there again; new lines 1; start 1");
+}
+
 TEST_CASE("tree: a host above 32 of its own has a third level, and what is lost there is taken over there",
           "[launcher][unit]") {
   TreeCore core;

@@ -112,6 +112,17 @@ TEST_CASE("frames: come out as they went in, however they are cut", "[launcher][
   CHECK(seen == "ohi\nb");
 }
 
+TEST_CASE("frames: a million small ones that come together are taken apart in passing", "[launcher][unit]") {
+  constexpr int kFrames = 1'000'000;
+  std::string bytes;
+  for (int i = 0; i < kFrames; ++i) bytes += to_frame(FrameKind::Beat, "");
+  FrameReader reader;
+  reader.add(bytes);
+  int seen = 0;
+  while (std::holds_alternative<Frame>(reader.next())) ++seen;  // minutes, if each one moves those after it
+  CHECK(seen == kFrames);
+}
+
 TEST_CASE("frames: one of an unknown kind or above its limit is refused before it is read", "[launcher][unit]") {
   FrameReader unknown, large, header;
   unknown.add("z");
@@ -160,8 +171,8 @@ TEST_CASE("job header: what contradicts itself is refused", "[launcher][unit]") 
 }
 
 TEST_CASE("launch line: nothing in it means something to csh or fish", "[launcher][unit]") {
-  const std::string line = launch_line({"0123abcd", 4711});
-  CHECK_THAT(line, Contains("$c/ddprun/0123abcd") && Contains("head -c 4711"));
+  const std::string line = launch_line({"0123abcd", 4711, 815});
+  CHECK_THAT(line, Contains("$c/ddprun/0123abcd") && Contains("head -c 4711") && Contains("\"815 4711\""));
   const std::string begin = "exec sh -c '";
   REQUIRE(line.starts_with(begin));
   CHECK(line.find_first_of("'!\\\n", begin.size()) == line.size() - 1);
