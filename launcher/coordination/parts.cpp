@@ -74,7 +74,7 @@ void take_holder(const std::string& text, const std::function<void(const Holder&
   if (epoch && std::holds_alternative<HolderNote>(note)) take({*epoch, std::get<HolderNote>(note)});
 }
 
-rendezvous::JobRecord given_up(const std::string& epoch, const std::string& why) {
+rendezvous::JobRecord given_up(const std::string& node, const std::string& epoch, const std::string& why) {
   rendezvous::Directive exit;
   exit.kind = rendezvous::Directive::Kind::Exit;
   exit.epoch = epoch;
@@ -83,6 +83,7 @@ rendezvous::JobRecord given_up(const std::string& epoch, const std::string& why)
   exit.reason = why;
   exit.can_look = true;
   rendezvous::JobRecord record;
+  record.node = node;  // no other node takes over
   record.phase = static_cast<int>(rendezvous::CoordinatorCore::Phase::Over);
   record.round = kAfterAllRounds;
   record.exit = exit;
@@ -237,23 +238,22 @@ rendezvous::Listeners Parts::listeners() const {
   return listeners;
 }
 
-// Where there is no folder for a file, the first coordinator goes on with what it has in its memory. A later one needs
+// Where there is no place for a file, the first coordinator goes on with what it has in its memory. A later one needs
 // what those before have written: without it, it would know nothing of the job and refuse every agent.
 std::unique_ptr<rendezvous::Journal> Parts::make_journal(asio::io_context& io, const std::string& epoch,
                                                          bool must_exist) const {
+  using Begins = rendezvous::FileJournal::Begins;
   const std::string path = journal_path(id_);
   try {
     make_agent_socket_folder();
+    return std::make_unique<rendezvous::FileJournal>(io, path, epoch,
+                                                     must_exist ? Begins::WhereItWasLeft : Begins::Anew);
   } catch (const rendezvous::Error& error) {
     if (must_exist) throw;
+    unlink(path.c_str());  // the disk may have become full while it was made
     tell(kWarning + std::string("the coordinator keeps no journal, so the job ends if it is killed: ") + error.what());
     return std::make_unique<rendezvous::MemoryJournal>(io, epoch);
   }
-  if (must_exist && access(path.c_str(), F_OK) != 0) {
-    throw rendezvous::Error(rendezvous::ErrorCode::System,
-                            "the coordinator's journal " + path + " is gone (does something clear this folder?)");
-  }
-  return std::make_unique<rendezvous::FileJournal>(io, path, epoch);
 }
 
 int Parts::run_store(const Siblings::Life& life) {
@@ -304,7 +304,7 @@ int Parts::run_coordinator(const Siblings::Life& life) {
   std::unique_ptr<Candidate> candidate;
   std::atomic<rendezvous::Coordinator*> serving = nullptr;
   if (gives_up) {
-    options.begins_with = given_up(plan.epoch, life.gives_up_since);
+    options.begins_with = given_up(id_, plan.epoch, life.gives_up_since);
   } else {
     options.journal = [&](asio::io_context& io) { return make_journal(io, plan.epoch, life.was_up); };
   }

@@ -43,6 +43,10 @@ std::chrono::nanoseconds boot_time() {
   refuse(path, std::string("cannot ") + what + " it: " + std::strerror(errno));
 }
 
+[[noreturn]] void refuse_as_gone(const std::string& path) {
+  throw Error(ErrorCode::System, "the coordinator's journal " + path + " is gone (does something clear this folder?)");
+}
+
 void lock_for_this_life(const Descriptor& file, const std::string& path) {
   if (flock(file.get(), LOCK_EX | LOCK_NB) == 0) return;
   if (errno == EWOULDBLOCK) refuse(path, "another coordinator has it");
@@ -97,10 +101,10 @@ std::string folder_of(const std::string& path) { return path.substr(0, path.find
 // Runs on its thread, but for what says otherwise.
 class FileJournal::Writer : public std::enable_shared_from_this<Writer> {
  public:
-  Writer(asio::io_context& io, std::string path, std::string epoch)
-      : io_(io), path_(std::move(path)), epoch_(std::move(epoch)) {}
+  // On the io thread, as the next three.
+  Writer(asio::io_context& io, std::string path, std::string epoch, Begins begins)
+      : io_(io), path_(std::move(path)), epoch_(std::move(epoch)), claim_(open(begins)) {}
 
-  // On the io thread.
   void start(Callbacks callbacks) {
     callbacks_ = std::move(callbacks);
     thread_ = start_thread("ddprun-journal", [this] { run(); });
@@ -132,8 +136,7 @@ class FileJournal::Writer : public std::enable_shared_from_this<Writer> {
 
   void run() {
     try {
-      JournalClaim claim = open();
-      tell([claim = std::move(claim)](const Callbacks& to) { to.on_claimed(claim); });
+      tell([claim = std::move(claim_)](const Callbacks& to) { to.on_claimed(claim); });
       while (auto next = wait()) {
         keep(next->content);
         tell([number = next->number](const Callbacks& to) { to.on_kept(number); });
@@ -156,11 +159,16 @@ class FileJournal::Writer : public std::enable_shared_from_this<Writer> {
     return ends_ ? std::nullopt : std::exchange(next_, std::nullopt);
   }
 
-  JournalClaim open() {
+  JournalClaim open(Begins begins) {
+    const bool is_new = begins == Begins::Anew;
+    if (!is_new && access(path_.c_str(), F_OK) != 0 && errno == ENOENT) refuse_as_gone(path_);
+    folder_ = Descriptor(::open(folder_of(path_).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (folder_) flock(folder_.get(), LOCK_SH | LOCK_NB);
     file_ = open_own(path_);
     const auto read = read_journal(read_all(file_, path_));
     if (const auto* corrupt = std::get_if<CorruptJournal>(&read)) refuse(path_, "it is corrupt: " + corrupt->why);
     const auto& text = std::get<JournalText>(read);
+    if (!is_new && text.epoch.empty()) refuse_as_gone(path_);
     size_ = text.epoch.empty() ? 0 : text.whole;
     if (ftruncate(file_.get(), static_cast<off_t>(size_)) != 0) refuse_with_errno(path_, "cut");
     if (lseek(file_.get(), static_cast<off_t>(size_), SEEK_SET) < 0) refuse_with_errno(path_, "seek in");
@@ -198,8 +206,7 @@ class FileJournal::Writer : public std::enable_shared_from_this<Writer> {
     const std::string bytes = journal_begin(epoch_, boot_time()) + record;
     append(file, next, bytes);
     if (::rename(next.c_str(), path_.c_str()) != 0) refuse_with_errno(path_, "replace");
-    const Descriptor folder(::open(folder_of(path_).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    if (!folder || fsync(folder.get()) != 0) refuse_with_errno(path_, "sync the folder of");
+    if (!folder_ || fsync(folder_.get()) != 0) refuse_with_errno(path_, "sync the folder of");
     file_ = std::move(file);
     size_ = bytes.size();
   }
@@ -207,19 +214,20 @@ class FileJournal::Writer : public std::enable_shared_from_this<Writer> {
   asio::io_context& io_;
   const std::string path_;
   std::string epoch_;
+  Descriptor folder_, file_;
+  std::size_t size_ = 0;
+  JournalClaim claim_;
   Callbacks callbacks_;   // used on the io thread only
   bool stopped_ = false;  // used on the io thread only
   std::mutex mutex_;
   std::condition_variable wake_;
   std::optional<Write> next_;  // guarded by mutex_, as the next
   bool ends_ = false;
-  Descriptor file_;
-  std::size_t size_ = 0;
   std::thread thread_;
 };
 
-FileJournal::FileJournal(asio::io_context& io, std::string path, std::string epoch)
-    : writer_(std::make_shared<Writer>(io, std::move(path), std::move(epoch))) {}
+FileJournal::FileJournal(asio::io_context& io, std::string path, std::string epoch, Begins begins)
+    : writer_(std::make_shared<Writer>(io, std::move(path), std::move(epoch), begins)) {}
 
 FileJournal::~FileJournal() { writer_->stop(); }
 

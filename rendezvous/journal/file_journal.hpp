@@ -4,7 +4,8 @@
 // delays no heartbeat; contents that come while it writes are written as one, the newest.
 //
 // The file has one life at a time, by a lock on it that ends with the process. It belongs to this user, mode 0600, and
-// is no link: any other is refused. Its folder must belong to this user alone (0700).
+// is no link: any other is refused. Its folder must belong to this user alone (0700), and is locked (shared) while the
+// journal lives: systemd-tmpfiles, which clears /tmp of what is old, leaves folders alone that somebody has locked.
 #pragma once
 
 #include <cstddef>
@@ -22,8 +23,11 @@ inline constexpr std::size_t kJournalGrowsTo = 1 << 20;
 
 class FileJournal : public Journal {
  public:
-  // `epoch` is for a file that is not there yet; one that is there has its own.
-  FileJournal(asio::io_context& io, std::string path, std::string epoch);
+  enum class Begins { Anew, WhereItWasLeft };
+
+  // Opens the file, or makes it, and locks it. `epoch` is for a file that is not there yet; one that is there has its
+  // own. With Begins::WhereItWasLeft it must be there. Throws Error with a sentence as on_lost() has.
+  FileJournal(asio::io_context& io, std::string path, std::string epoch, Begins begins = Begins::Anew);
   ~FileJournal() override;
 
   void claim(Callbacks callbacks) override;

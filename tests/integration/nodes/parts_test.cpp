@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tests/integration/nodes/nodes.hpp"
+#include "tests/support/ports.hpp"
 
 using namespace ddp::testing;
 
@@ -104,27 +105,48 @@ TEST_CASE("parts: a coordinator that is killed is started again also after someb
 
 TEST_CASE("parts: a coordinator that cannot be started again is given up, with its reason on every node",
           "[launcher][integration]") {
-  const bool is_gone = GENERATE(false, true);
-  CAPTURE(is_gone);
+  const std::string what = GENERATE("corrupt", "emptied", "removed");
+  CAPTURE(what);
   const Hosts hosts(2);
   NodesJob job(hosts, static_job(2), kMeetUntilTold);
   start_all(job, 2);
   const std::string journal = journal_of(part_of(job.on(0), "ddp-coordinator"));
-  if (is_gone) {
-    std::filesystem::remove(journal);
-  } else {
-    write_file(journal, "not a journal");
-  }
+  if (what == "removed") std::filesystem::remove(journal);
+  if (what != "removed") write_file(journal, what == "corrupt" ? "not a journal" : "");
   kill_part(job.on(0), "ddp-coordinator");
   for (const int host : {0, 1}) {
     const Result result = job.on(host).wait();
     CAPTURE(host, result.err);
     CHECK(result.code == 75);
     CHECK(count(result.err, "stopped: ddp-coordinator could not be started in 5 tries: the coordinator's journal " +
-                                journal + (is_gone ? " is gone" : ": ")) == 1);
+                                journal + (what == "corrupt" ? ": " : " is gone")) == 1);
+    CHECK(count(result.err, "which coordinated") == 0);  // no other node takes over
   }
   CHECK_FALSE(std::filesystem::exists(journal));
   CHECK(hosts.all_gone());
+}
+
+TEST_CASE("parts: a full or read-only folder for the journal is a warning, and the job runs without one",
+          "[launcher][integration]") {
+  const bool is_full = GENERATE(true, false);
+  CAPTURE(is_full);
+  const std::string folder = is_full ? "/run/user/0/ddprun" : "/tmp/ddprun-0";  // unshare -r makes this user root
+  const std::string mounts = is_full ? "mount -t tmpfs -o size=16k none /run && mkdir -p -m 700 " + folder +
+                                           " && { head -c 100000 /dev/zero >/run/user/0/rest 2>/dev/null; true; }"
+                                     : "mount -t tmpfs none /run && mkdir -p -m 700 " + folder + " && mount --bind " +
+                                           folder + " " + folder + " && mount -o remount,bind,ro " + folder;
+  const Words there = {"unshare", "-rm", "sh", "-c", mounts + " && exec \"$@\"", "sh"};
+  if (run(there + Words{"true"}).code != 0) skip("no mount namespaces here");
+  const std::string endpoint = "--rdzv-endpoint=127.0.0.1:" + std::to_string(free_port());
+  const Result result =
+      run(there + ddprun({"--nnodes=1:2", "--rdzv-backend=c10d", endpoint, "--rdzv-conf=last_call_timeout=0"},
+                         {"say=ran", "exit=0"}));
+  CAPTURE(result.err);
+  CHECK(result.code == 0);
+  CHECK(count(result.out, "ran\n") == 1);
+  CHECK(count(result.err,
+              "the coordinator keeps no journal, so the job ends if it is killed: the coordinator's journal " + folder +
+                  "/journal-") == 1);
 }
 
 TEST_CASE("parts: an agent that is killed costs its workers and a round, also the endpoint's",

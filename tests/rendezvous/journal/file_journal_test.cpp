@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -8,6 +10,7 @@
 #include <optional>
 #include <string>
 
+#include "rendezvous/base/descriptor.hpp"
 #include "rendezvous/journal/file_journal.hpp"
 #include "rendezvous/journal/journal_format.hpp"
 #include "rendezvous/journal/memory_journal.hpp"
@@ -111,8 +114,8 @@ TEST_CASE("journal: the file stays bounded, however much is written", "[rendezvo
 TEST_CASE("journal: of two lives at one time the second is refused", "[rendezvous][integration]") {
   const Folder folder;
   FileLife first(folder.file(), "a1");
-  FileLife second(folder.file(), "a1");
-  CHECK(second.lost == "the coordinator's journal " + folder.file() + ": another coordinator has it");
+  CHECK_THROWS_WITH(FileLife(folder.file(), "a1"),
+                    "the coordinator's journal " + folder.file() + ": another coordinator has it");
   first.write("still there");
   CHECK(first.lost.empty());
 }
@@ -124,9 +127,34 @@ TEST_CASE("journal: a corrupt file is refused by its name", "[rendezvous][integr
   file.seekp(-1, std::ios::end);
   file.put('x');
   file.close();
-  FileLife next(folder.file(), "");
-  CHECK(next.lost == "the coordinator's journal " + folder.file() +
-                         ": it is corrupt: byte 72: the checksum of record 2 does not fit");
+  CHECK_THROWS_WITH(FileLife(folder.file(), ""), "the coordinator's journal " + folder.file() +
+                                                     ": it is corrupt: byte 72: the checksum of record 2 does not fit");
+}
+
+TEST_CASE("journal: a life that goes on refuses a file that is gone or was emptied, and makes none",
+          "[rendezvous][integration]") {
+  const Folder folder;
+  const auto goes_on = [&] { FileLife(folder.file(), "a1", FileJournal::Begins::WhereItWasLeft); };
+  const std::string gone =
+      "the coordinator's journal " + folder.file() + " is gone (does something clear this folder?)";
+  CHECK_THROWS_WITH(goes_on(), gone);
+  CHECK_FALSE(std::filesystem::exists(folder.file()));
+  { FileLife(folder.file(), "a1").write("one"); }
+  CHECK_NOTHROW(goes_on());
+  std::filesystem::resize_file(folder.file(), 0);
+  CHECK_THROWS_WITH(goes_on(), gone);
+  CHECK(std::filesystem::file_size(folder.file()) == 0);
+}
+
+TEST_CASE("journal: its folder is locked while it lives, so that nothing clears it for its age",
+          "[rendezvous][integration]") {
+  const Folder folder;
+  const Descriptor cleaner(open(folder.path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  {
+    const FileLife life(folder.file(), "a1");
+    CHECK(flock(cleaner.get(), LOCK_EX | LOCK_NB) != 0);  // systemd-tmpfiles skips the folder then
+  }
+  CHECK(flock(cleaner.get(), LOCK_EX | LOCK_NB) == 0);
 }
 
 TEST_CASE("journal: one in memory keeps at once, and ends with its process", "[rendezvous][integration]") {
