@@ -247,7 +247,7 @@ std::unique_ptr<rendezvous::Journal> Parts::make_journal(asio::io_context& io, c
   try {
     make_agent_socket_folder();
     return std::make_unique<rendezvous::FileJournal>(io, path, epoch,
-                                                     must_exist ? Begins::WhereItWasLeft : Begins::Anew);
+                                                     must_exist ? Begins::WhereItWasLeft : Begins::New);
   } catch (const rendezvous::Error& error) {
     if (must_exist) throw;
     unlink(path.c_str());  // the disk may have become full while it was made

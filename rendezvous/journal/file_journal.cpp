@@ -160,7 +160,7 @@ class FileJournal::Writer : public std::enable_shared_from_this<Writer> {
   }
 
   JournalClaim open(Begins begins) {
-    const bool is_new = begins == Begins::Anew;
+    const bool is_new = begins == Begins::New;
     if (!is_new && access(path_.c_str(), F_OK) != 0 && errno == ENOENT) refuse_as_gone(path_);
     folder_ = Descriptor(::open(folder_of(path_).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     if (folder_) flock(folder_.get(), LOCK_SH | LOCK_NB);

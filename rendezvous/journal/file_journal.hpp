@@ -23,11 +23,11 @@ inline constexpr std::size_t kJournalGrowsTo = 1 << 20;
 
 class FileJournal : public Journal {
  public:
-  enum class Begins { Anew, WhereItWasLeft };
+  enum class Begins { New, WhereItWasLeft };
 
   // Opens the file, or makes it, and locks it. `epoch` is for a file that is not there yet; one that is there has its
   // own. With Begins::WhereItWasLeft it must be there. Throws Error with a sentence as on_lost() has.
-  FileJournal(asio::io_context& io, std::string path, std::string epoch, Begins begins = Begins::Anew);
+  FileJournal(asio::io_context& io, std::string path, std::string epoch, Begins begins = Begins::New);
   ~FileJournal() override;
 
   void claim(Callbacks callbacks) override;
