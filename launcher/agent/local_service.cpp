@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "launcher/agent/job_looks.hpp"
+#include "launcher/output/stream_route.hpp"
 #include "rendezvous/agent_client.hpp"
 #include "rendezvous/base/error.hpp"
 #include "rendezvous/base/text.hpp"
@@ -66,7 +67,11 @@ std::set<ino_t> inodes_in(const std::string& list) {
 LocalService::LocalService(rendezvous::asio::io_context& io, const LaunchConfig& config, const std::string& host,
                            const std::string& incarnation, const Guarded& guarded, Log& log, Sources sources)
     : config_(config), host_(host), log_(log), sources_(std::move(sources)), stack_helper_(io) {
-  if (config.keep_memory != KeepMemory::No) kept_.emplace(config.workers);
+  if (config.keep_memory != KeepMemory::No) {
+    const int of_groups = config.workers;  // a control group for each
+    kept_.emplace(config.workers,
+                  static_cast<std::size_t>(of_groups + descriptors_of_streams(config.logs, config.workers)));
+  }
   if (kept_ && config.job.max_restarts == 0 && config.job.min_nodes == config.job.max_nodes) {
     log.warning("kept_memory", "--keep-memory is of use only with --max-restarts, since this job is never restarted");
   }

@@ -7,10 +7,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
+#include <iterator>
+#include <system_error>
 #include <utility>
 
 #include "rendezvous/base/error.hpp"
+#include "rendezvous/base/file_limit.hpp"
 #include "rendezvous/base/text.hpp"
 #include "rendezvous/machine/memory_left.hpp"
 
@@ -139,6 +143,16 @@ std::string KeptMemories::why_no_room(std::size_t bytes) const {
   return "";
 }
 
+std::string KeptMemories::why_no_files() const {
+  constexpr std::size_t kOfMemory = 2;
+  std::error_code unknown;
+  const auto open = std::distance(std::filesystem::directory_iterator("/proc/self/fd", unknown), {});
+  const std::size_t needed = static_cast<std::size_t>(open) + kOfMemory + files_of_round_;
+  if (needed <= rendezvous::file_limit()) return "";
+  return "ddprun would have " + std::to_string(needed) + " open files in the next round, and may have " +
+         std::to_string(rendezvous::file_limit()) + " (raise the hard limit: ulimit -n, or keep fewer memories)";
+}
+
 std::variant<KeptMemories::Handed, std::string> KeptMemories::hand_out(int local_rank, const std::string& name,
                                                                        std::int64_t bytes) {
   if (std::string why = why_not(local_rank, name, bytes); !why.empty()) return why;
@@ -150,7 +164,9 @@ std::variant<KeptMemories::Handed, std::string> KeptMemories::hand_out(int local
   if (is_new) {
     // Another size is another model: what was kept is of no use to anybody.
     if (memory != nullptr) memory->reset();
-    if (const std::string why = why_no_room(size); !why.empty()) return "memory to keep as \"" + name + "\": " + why;
+    std::string why = why_no_room(size);
+    if (why.empty()) why = why_no_files();
+    if (!why.empty()) return "memory to keep as \"" + name + "\": " + why;
   }
   try {
     Kept& kept = kept_[name];

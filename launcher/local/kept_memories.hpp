@@ -22,7 +22,9 @@ class KeptMemories {
   static constexpr std::size_t kMostNames = 16;  // for each worker
   static constexpr std::size_t kLongestName = 64;
 
-  explicit KeptMemories(int workers) : workers_(workers) {}
+  // `files_of_round`: descriptors that starting the next round takes, which are left to it.
+  explicit KeptMemories(int workers, std::size_t files_of_round = 0)
+      : workers_(workers), files_of_round_(files_of_round) {}
 
   // Decides what the workers of a new round do with what is kept; none of the last round may run any more. Returns a
   // line for the log for each name.
@@ -97,8 +99,10 @@ class KeptMemories {
   Handed hand_to_successor(const Kept& kept, const Slot& slot) const;
   std::string why_not(int local_rank, const std::string& name, std::int64_t bytes) const;
   std::string why_no_room(std::size_t bytes) const;
+  std::string why_no_files() const;
 
   const int workers_;
+  const std::size_t files_of_round_;
   std::map<std::string, Kept> kept_;  // by name
 };
 

@@ -3,10 +3,13 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
+#include <filesystem>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -192,6 +195,23 @@ TEST_CASE("kept memories: what is promised and not used yet counts, so that two 
   // The first may be refused already, where other programs use the machine.
   REQUIRE(std::holds_alternative<std::string>(second));
   CHECK_THAT(std::get<std::string>(second), Contains("are needed, what was promised to other workers included"));
+}
+
+TEST_CASE("kept memories: the descriptors that the next round takes are not handed out", "[launcher][unit]") {
+  const auto open = std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {});
+  rlimit before = {};
+  REQUIRE(getrlimit(RLIMIT_NOFILE, &before) == 0);
+  KeptMemories memories(2, 20);
+  memories.begin_round(0, 2);
+  const rlimit low = {static_cast<rlim_t>(open) + 22, before.rlim_max};
+  REQUIRE(setrlimit(RLIMIT_NOFILE, &low) == 0);
+  const auto first = memories.hand_out(0, "model", kBytes);
+  const auto second = memories.hand_out(1, "model", kBytes);
+  setrlimit(RLIMIT_NOFILE, &before);
+  CHECK(std::holds_alternative<KeptMemories::Handed>(first));
+  REQUIRE(std::holds_alternative<std::string>(second));
+  CHECK_THAT(std::get<std::string>(second), Contains("open files in the next round, and may have "));
+  CHECK(std::holds_alternative<KeptMemories::Handed>(memories.hand_out(1, "model", kBytes)));
 }
 
 TEST_CASE("kept memories: a successor within an update waits for a worker that gets through it", "[launcher][unit]") {
