@@ -2,16 +2,13 @@
 #include "launcher/hosts/launch_line.hpp"
 
 #include <elf.h>
-#include <fcntl.h>
 #include <link.h>
-#include <unistd.h>
+#include <sys/stat.h>
 
 #include <algorithm>
-#include <boost/crc.hpp>
 #include <cstring>
 
 #include "launcher/hosts/wire/greeting.hpp"
-#include "rendezvous/base/descriptor.hpp"
 #include "rendezvous/base/error.hpp"
 
 namespace ddp::launcher {
@@ -51,12 +48,12 @@ int find_build_id(dl_phdr_info* object, std::size_t, void* id) {
 // The script for sh. It must have no single quote, which ends it; no '!' and no backslash, which csh and fish read
 // within quotes; and no newline. The greeting is put together, so that a shell that prints its commands does not greet.
 // stat starts in half of the time of find, whose -perm would say the same; without an answer of stat, nothing is
-// started. The new program gets its name when it is whole, so that no host that shares the folder runs half of it. A
-// program with another checksum or mode is replaced: a power cut may have left zeros in it, at its full size.
+// started. The new program gets its name when it is whole, so that no host that shares the folder runs half of it. Its
+// checksum lies beside it. A program with another one is replaced: a power cut may have left zeros in it, at its full
+// size.
 constexpr char kScript[] =
     R"sh(u=$(umask); umask 077; c="$HOME/.cache"; d="$c/ddprun/@ID@"; p="$d/ddprun"; m=ddprun@host; )sh"
     R"sh(no() { echo "$m/1: cannot $*"; exit 1; }; )sh"
-    R"sh(whole() { s=$(cksum <"$1" 2>&1); test "$s" = "@CKSUM@ @SIZE@"; }; )sh"
     R"sh(for x in "$HOME" "$c" "$c/ddprun" "$d"; do )sh"
     R"sh(test -d "$x" || e=$(mkdir "$x" 2>&1) || test -d "$x" || no "make $x: $e"; )sh"
     R"sh(test -O "$x" || no "use $x, which must be a folder of this user"; done; )sh"
@@ -64,11 +61,12 @@ constexpr char kScript[] =
     R"sh(set -- $(stat -L -c %a "$HOME" "$c" "$c/ddprun" "$d" "$p" 2>/dev/null); )sh"
     R"sh(for x in "$HOME" "$c" "$c/ddprun" "$d"; do case $1 in *[0145][0145]) shift;; )sh"
     R"sh(*) no "use $x, in which other users may write (mode $1): chmod go-w $x allows it";; esac; done; )sh"
-    R"sh(if test -L "$p" || test -d "$p" || { test "$1" = 700 && whole "$p"; }; then :; )sh"
+    R"sh(k=; test -f "$p" && test -f "$d/cksum" && read -r k <"$d/cksum"; )sh"
+    R"sh(if test -L "$p" || test -d "$p" || { test "$1" = 700 && test "$k" && test "$(cksum <"$p")" = "$k"; }; then :; )sh"
     R"sh(else echo "$m/1: send"; t=$(mktemp "$d/new.XXXXXX" 2>&1) || no "write in $d: $t"; )sh"
     R"sh(e=$(head -c @SIZE@ 2>&1 >"$t"); )sh"
-    R"sh(whole "$t" || { rm -f "$t"; no "write all of the program to $d: $e (cksum: $s)"; }; )sh"
-    R"sh(chmod 700 "$t" && mv -f "$t" "$p" || no "write $p"; fi; )sh"
+    R"sh(test "$(wc -c <"$t")" -eq @SIZE@ || { rm -f "$t"; no "write all of the program to $d: $e"; }; )sh"
+    R"sh(rm -f "$d/cksum"; cksum <"$t" >"$d/cksum" && chmod 700 "$t" && mv -f "$t" "$p" || no "write $p"; fi; )sh"
     R"sh(test -L "$p" && no "run $p, which is a link"; test -f "$p" && test -O "$p" || no "run $p, which must belong to this user"; )sh"
     R"sh(umask "$u"; exec "$p" @ON_HOST@)sh";
 
@@ -94,22 +92,6 @@ std::size_t words_before_destination(const std::vector<std::string>& words) {
 // Returns the text as one word for a shell. Neither csh nor fish reads it otherwise than sh.
 std::string as_one_word(const std::string& text) { return "'" + replaced(text, "'", R"('"'"')") + "'"; }
 
-// Adds the size and the checksum that POSIX's cksum prints of this program.
-void examine_program(Build& build) {
-  constexpr char kProgramFile[] = "/proc/self/exe";
-  boost::crc_optimal<32, 0x04C11DB7, 0, 0xFFFFFFFF> sum;
-  const rendezvous::Descriptor file(open(kProgramFile, O_RDONLY | O_CLOEXEC));
-  std::vector<char> bytes(1 << 16);
-  ssize_t size = -1;
-  while (file && (size = read(file.get(), bytes.data(), bytes.size())) > 0) {
-    sum.process_bytes(bytes.data(), static_cast<std::size_t>(size));
-    build.size += static_cast<std::size_t>(size);
-  }
-  if (size < 0) rendezvous::system_error(kProgramFile);
-  for (std::size_t rest = build.size; rest != 0; rest >>= 8) sum.process_byte(static_cast<unsigned char>(rest));
-  build.checksum = sum.checksum();
-}
-
 bool has(const std::vector<std::string>& words, const char* what) {
   for (const std::string& word : words) {
     if (word.find(what) != std::string::npos) return true;
@@ -119,27 +101,25 @@ bool has(const std::vector<std::string>& words, const char* what) {
 
 }  // namespace
 
-std::string own_build_id() {
-  std::string id;
-  dl_iterate_phdr(find_build_id, &id);
-  if (id.empty()) {
+Build own_build() {
+  Build build;
+  dl_iterate_phdr(find_build_id, &build.id);
+  if (build.id.empty()) {
     throw rendezvous::Error(rendezvous::ErrorCode::System,
                             "this ddprun was linked without a build id (--build-id), by which hosts know it; start "
                             "ddprun on each host");
   }
-  return id;
-}
-
-Build own_build() {
-  Build build = {.id = own_build_id()};
-  examine_program(build);
+  struct stat status = {};
+  if (stat("/proc/self/exe", &status) != 0) {
+    rendezvous::system_error("/proc/self/exe");
+  }
+  build.size = static_cast<std::size_t>(status.st_size);
   return build;
 }
 
 std::string launch_line(const Build& build) {
   std::string script = replaced(kScript, "@ID@", build.id);
   script = replaced(script, "@SIZE@", std::to_string(build.size));
-  script = replaced(script, "@CKSUM@", std::to_string(build.checksum));
   return "exec sh -c '" + replaced(script, "@ON_HOST@", kOnHost) + "'";
 }
 

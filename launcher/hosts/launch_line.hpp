@@ -5,7 +5,6 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -18,14 +17,12 @@ inline constexpr char kOnHost[] = "--on-host";
 
 // What has to lie in the cache of a host.
 struct Build {
-  std::string id;              // hexadecimal
-  std::size_t size = 0;        // the program's size in bytes
-  std::uint32_t checksum = 0;  // the program's, as cksum prints it
+  std::string id;        // hexadecimal
+  std::size_t size = 0;  // the program's size in bytes
 };
 
-// Return the build of this program, or its id alone. Throw rendezvous::Error if it has no id.
+// Returns the build of this program. Throws rendezvous::Error if it has no id.
 Build own_build();
-std::string own_build_id();
 
 // Returns the line: it looks for ~/.cache/ddprun/ID/ddprun, asks for the program if it is not there or damaged, takes
 // it from stdin, and becomes it. It refuses files of others, and folders that belong to others or that others may

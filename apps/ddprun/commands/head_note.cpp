@@ -24,7 +24,7 @@ std::string text_of(const launcher::HeadConfig& config) {
   std::vector<std::string> names;
   for (const launcher::Host& host : config.hosts) names.push_back(host.name);
   return "the job that ddprun (pid " + std::to_string(getpid()) + ") has started on " + rendezvous::list_of(names, 4) +
-         " is seen there: on " + names.front() + " run ~/.cache/ddprun/" + launcher::own_build_id() + "/ddprun";
+         " is seen there: on " + names.front() + " run ~/.cache/ddprun/" + launcher::own_build().id + "/ddprun";
 }
 
 // Returns what the note says; empty: its writer does not run.
