@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cctype>
 #include <fstream>
+#include <sstream>
 
 #include "rendezvous/link/printable.hpp"
 
@@ -35,6 +36,32 @@ std::string without_logins(std::string value) {
   return value;
 }
 
+// Hides X in the words "--password=X" and "--api-key", "X".
+void hide_secrets(std::vector<std::string>& words) {
+  bool is_value_of_secret = false;
+  for (std::string& word : words) {
+    const std::size_t equals = word.find('=');
+    const bool is_option = word.starts_with('-'), is_secret = is_secret_name(word.substr(0, equals));
+    if (is_value_of_secret && !word.starts_with("--")) {
+      word = kNotShown;
+    } else if (is_secret && equals != std::string::npos) {
+      word.replace(equals + 1, std::string::npos, kNotShown);
+    }
+    is_value_of_secret = is_option && is_secret && equals == std::string::npos;
+  }
+}
+
+// Returns a text without secrets; it may be a command line, as SUDO_COMMAND is.
+std::string shown_value(const std::string& value) {
+  std::istringstream text(rendezvous::printable_line(value));
+  std::vector<std::string> words;
+  for (std::string word; std::getline(text, word, ' ');) words.push_back(word);
+  hide_secrets(words);
+  std::string shown;
+  for (const std::string& word : words) shown += (&word == words.data() ? "" : " ") + word;
+  return rendezvous::cut_line(without_logins(shown), kMaxValueBytes);
+}
+
 std::string first_value(const char* path, const std::string& key) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {
@@ -58,18 +85,8 @@ std::vector<std::string> command_of(const LaunchConfig& config) {
   std::vector<std::string> words = config.program.prefix;
   if (words.empty()) words.push_back(config.program.path);
   words.insert(words.end(), config.program_args.begin(), config.program_args.end());
-  bool is_value_of_secret = false;
-  for (std::string& word : words) {
-    const std::size_t equals = word.find('=');
-    const bool is_option = word.starts_with('-'), is_secret = is_secret_name(word.substr(0, equals));
-    if (is_value_of_secret && !word.starts_with("--")) {
-      word = kNotShown;
-    } else if (is_secret && equals != std::string::npos) {
-      word.replace(equals + 1, std::string::npos, kNotShown);
-    }
-    is_value_of_secret = is_option && is_secret && equals == std::string::npos;
-    word = without_logins(rendezvous::cut_line(rendezvous::printable_line(word), kMaxValueBytes));
-  }
+  for (std::string& word : words) word = shown_value(word);
+  hide_secrets(words);
   return words;
 }
 
@@ -91,8 +108,7 @@ std::string shown_variable(const std::string& variable) {
   const std::string name = rendezvous::printable_line(variable.substr(0, equals));
   if (name == "OLDPWD") return name + variable.substr(equals);
   if (is_secret_name(name)) return name + "=" + kNotShown;
-  const std::string value = rendezvous::printable_line(variable.substr(equals + 1));
-  return name + "=" + rendezvous::cut_line(without_logins(value), kMaxValueBytes);
+  return name + "=" + shown_value(variable.substr(equals + 1));
 }
 
 JsonObject node_facts(const LaunchConfig& config, const std::string& host) {

@@ -37,12 +37,26 @@ TEST_CASE("node facts: values are cut and made printable", "[launcher][unit]") {
   CHECK_THAT(shown_variable("A=\x1b[2J"), !Contains("\x1b"));
 }
 
+TEST_CASE("node facts: a variable with a command line has no secrets of options", "[launcher][unit]") {
+  CHECK(shown_variable("SUDO_COMMAND=ddprun  a.py --api-key hunter2 --password=hunter2 --lr 1") ==
+        "SUDO_COMMAND=ddprun  a.py --api-key (not shown) --password=(not shown) --lr 1");
+}
+
 TEST_CASE("node facts: the facts are JSON with versions, CPUs, the command and the environment", "[launcher][unit]") {
   setenv("DDPRUN_TEST_TOKEN", "hunter2", 1);
   LaunchConfig config;
   config.program.path = "train.py";
-  config.program_args = {"--password=hunter2", "--api-key", "hunter2", "--hf_token", "-hunter2",
-                         "db.pass=hunter2",    "--auth",    "--lr",    "0.1",        "--url=https://me:hunter2@host/"};
+  config.program_args = {"--password=hunter2",
+                         "--api-key",
+                         "hunter2",
+                         "--hf_token",
+                         "-hunter2",
+                         "db.pass=hunter2",
+                         "a --token hunter2",
+                         "--auth",
+                         "--lr",
+                         "0.1",
+                         "--url=https://me:hunter2@host/"};
   const std::string text = node_facts(config, "a").str();
   unsetenv("DDPRUN_TEST_TOKEN");
   CHECK_THAT(text, !Contains("hunter2"));
@@ -51,8 +65,8 @@ TEST_CASE("node facts: the facts are JSON with versions, CPUs, the command and t
   CHECK(facts.at("cpus") >= 1);
   CHECK_FALSE(facts.at("ddprun").get<std::string>().empty());
   CHECK_FALSE(facts.at("kernel").get<std::string>().empty());
-  CHECK(facts.at("command") ==
-        json({"train.py", "--password=(not shown)", "--api-key", "(not shown)", "--hf_token", "(not shown)",
-              "db.pass=(not shown)", "--auth", "--lr", "0.1", "--url=https://(not shown)@host/"}));
+  CHECK(facts.at("command") == json({"train.py", "--password=(not shown)", "--api-key", "(not shown)", "--hf_token",
+                                     "(not shown)", "db.pass=(not shown)", "a --token (not shown)", "--auth", "--lr",
+                                     "0.1", "--url=https://(not shown)@host/"}));
   CHECK_FALSE(facts.at("environment").empty());
 }
