@@ -61,18 +61,20 @@ HeadCore::Actions HeadCore::failed(std::size_t host, const std::string& how, Tim
   const State state = hosts_[host].state;
   // A host whose connection was closed here says so.
   if (is_cut() || state == State::Ended || state == State::Lost) return {};
-  // While the job runs, the link of a host that has failed is closed from here, whatever the host does.
-  Actions actions;
-  if (has_started_ && may_kill(host)) actions.push_back(KillLink{host});
-  if (comes_back(host)) {
-    append(actions, tell_failure(host, how));
-  } else if (may_come_back(host)) {
-    hosts_[host].failure = how;  // the end of its link has it started again
-  } else {
-    if (has_started_) note_cause(host, how);
-    append(actions, lose(host, how, now));
+  if (!has_started_) return lose(host, how, now);
+  // Its workers have their shutdown timeout; then its link ends, or is ended from here.
+  const auto within = settings_.shutdown_timeout + kBeyondTimeout;
+  OfHost& one = hosts_[host];
+  if (may_come_back(host)) {
+    one.ends_by = now + within;
+    if (comes_back(host)) return tell_failure(host, how);
+    one.failure = how;  // the end of its link has it started again
+    return {};
   }
-  return actions;
+  if (comes_back(host)) return tell_failure(host, how);
+  note_cause(host, how);
+  stop_within(within, now);
+  return lose(host, how, now);
 }
 
 HeadCore::Actions HeadCore::cannot_begin(std::size_t host, int code, const std::string& why, Time now) {
@@ -94,6 +96,7 @@ HeadCore::Actions HeadCore::link_ended(std::size_t host, const std::string& how,
   OfHost& one = hosts_[host];
   one.has_link = false;
   const std::string failure = std::exchange(one.failure, "");
+  one.ends_by.reset();
   if (may_come_back(host)) return bring_back(host, failure.empty() ? how : failure, now);
   if (comes_back(host) || one.is_not_needed) forgo(host);
   Actions actions;
@@ -286,11 +289,13 @@ HeadCore::Actions HeadCore::join_again(std::size_t host, Time now) {
   return actions;
 }
 
-// Returns when something is to be done about a host that comes back: it is to be started, or does not answer. A branch
-// looks after its own.
+// Returns when something is to be done about a host that comes back: it is to be started, does not answer, or has not
+// ended since it failed. A branch looks after its own.
 std::optional<HeadCore::Time> HeadCore::missing_until(std::size_t host) const {
   const OfHost& one = hosts_[host];
-  if (!comes_back(host) || !may_come_back(host)) return std::nullopt;
+  if (!may_come_back(host)) return std::nullopt;
+  if (one.ends_by && may_kill(host)) return one.ends_by;
+  if (!comes_back(host)) return std::nullopt;
   if (one.try_at) return one.try_at;
   return tree_.is_from_here(host) ? std::optional(one.last_progress + TreeCore::kReachWithin) : std::nullopt;
 }
@@ -300,7 +305,9 @@ HeadCore::Actions HeadCore::look_at_missing(Time now) {
   for (std::size_t i = 0; i < hosts_.size(); ++i) {
     const auto until = missing_until(i);
     if (!until || now < *until) continue;
-    if (hosts_[i].try_at) {
+    if (std::exchange(hosts_[i].ends_by, std::nullopt)) {
+      actions.push_back(KillLink{i});
+    } else if (hosts_[i].try_at) {
       append(actions, await_again(i, now));
       append(actions, carry_out(tree_.start_again({i}, {}), now));
     } else {

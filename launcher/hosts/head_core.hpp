@@ -142,15 +142,16 @@ class HeadCore {
   struct OfHost {
     HostInfo info;
     State state = State::Connecting;
-    Time last_progress;               // as it, or its branch, says
-    Time wanted_since;                // by this process
-    bool was_started_again = false;   // while the job runs
-    bool is_not_needed = false;       // any more: the job has ended without it
-    std::optional<Time> try_at = {};  // when it is started again
-    bool has_told_failure = false;    // that this does not work
-    int starts_told = 0;              // lines about its branch's starting it again
-    std::string failure = {};         // as it says, until its link has ended
-    std::string cannot_begin = {};    // why
+    Time last_progress;                // as it, or its branch, says
+    Time wanted_since;                 // by this process
+    bool was_started_again = false;    // while the job runs
+    bool is_not_needed = false;        // any more: the job has ended without it
+    std::optional<Time> try_at = {};   // when it is started again
+    bool has_told_failure = false;     // that this does not work
+    int starts_told = 0;               // lines about its branch's starting it again
+    std::string failure = {};          // as it says, until its link has ended
+    std::optional<Time> ends_by = {};  // when its link is ended from here
+    std::string cannot_begin = {};     // why
     std::optional<int> code = {};
     bool has_link = false;  // to this process
     Hello hello = {};

@@ -428,7 +428,9 @@ TEST_CASE("head: a host behind another has its minute once it is started, and is
 TEST_CASE("head: a branch that always says of a host that it is about to be ready is believed for ten minutes",
           "[launcher][unit]") {
   HeadCore core = core_of_97();
-  all_ready(core, 5);
+  for (std::size_t i = 0; i < 96; ++i) {  // the job does not begin without h96
+    if (i != 5) core.ready(i, hello("10.0.0.1"), kBegin);
+  }
   int lines = 0;
   for (int second = 10; second < 600; second += 10) {
     const HeadCore::Time now = kBegin + seconds(second);
@@ -437,7 +439,7 @@ TEST_CASE("head: a branch that always says of a host that it is about to be read
     }
     core.ready(5, hello("10.0.0.5"), now);
     core.starts_again(5, "", now);
-    core.progressed(5, now);
+    for (const std::size_t host : {std::size_t{5}, std::size_t{96}}) core.progressed(host, now);
     CHECK_THAT(text_of(core.tick(now)), !Contains("cannot take part"));
   }
   CHECK(lines == 3);
@@ -446,18 +448,26 @@ TEST_CASE("head: a branch that always says of a host that it is about to be read
              Contains("host h5 cannot take part: it is not ready after 600 s (host h4 starts it)"));
 }
 
-TEST_CASE("head: a host that says while the job runs that it cannot go on is lost at once, whatever it does then",
+TEST_CASE("head: a host that says while the job runs that it cannot go on has its shutdown timeout to end",
           "[launcher][unit]") {
   HeadCore core = running();
-  CHECK(text_of(core.failed(1, "no memory", kBegin)) == "kill 1; say host b is lost: no memory; signal 15");
+  CHECK(text_of(core.failed(1, "no memory", kBegin)) == "say host b is lost: no memory; signal 15");
   core.exited(0, 143, kBegin);  // it got SIGTERM
   core.link_ended(0, "", kBegin);
   CHECK(text_of(core.tick(kBegin + seconds(40))) == "say no end from host b: closing the connections; cut");
   CHECK(text_of(core.link_ended(1, "ssh was killed", kBegin)) == "end 75");
   HeadCore restarts = running(true);
-  CHECK(text_of(restarts.failed(1, "no memory", kBegin)) == "kill 1");
+  CHECK(text_of(restarts.failed(1, "no memory", kBegin)).empty());
+  CHECK(text_of(restarts.tick(kBegin + seconds(39))).empty());
+  CHECK(*restarts.due() == kBegin + seconds(40));
+  CHECK(text_of(restarts.tick(kBegin + seconds(40))) == "kill 1");
   CHECK(text_of(restarts.link_ended(1, "ssh was killed", kBegin)) ==
         "say host b is lost: no memory; starting ddprun there again; new lines 1; start 1");
+  HeadCore alone({.hosts = {{"a"}}, .shutdown_timeout = seconds(30)}, kBegin);
+  alone.begin();
+  alone.ready(0, hello("10.0.0.1"), kBegin);
+  CHECK(text_of(alone.failed(0, "no memory", kBegin)) == "say host a is lost: no memory");
+  CHECK(text_of(alone.tick(kBegin + seconds(40))) == "say no end from host a: closing the connections; cut");
 }
 
 TEST_CASE("tree: a host above 32 of its own has a third level, and what is lost there is taken over there",
