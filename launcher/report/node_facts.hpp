@@ -14,8 +14,8 @@ namespace ddp::launcher {
 // Returns whether the name of a variable or of an option says that its value is a secret: API_KEY, --hf-token, ...
 bool is_secret_name(const std::string& name);
 
-// Returns "NAME=value" as it may be shown: the value of a secret is "(not shown)", as are the values of secret options in
-// a command line and what stands before the @ of a URL. Values are cut after 1,000 bytes.
+// Returns "NAME=value" as it may be shown: the value of a secret is "(not shown)", as are the values of secret options
+// in a command line and what stands before the @ of a URL. Values are cut after 1,000 bytes.
 std::string shown_variable(const std::string& variable);
 
 // Returns {"ddprun": "0.9", "kernel": ..., "cpus": 2, ..., "program": ..., "environment": ["HOME=/home/me", ...]} of
