@@ -13,9 +13,9 @@ add_library(ddprun_control STATIC
   etcd/revoke.cpp
   etcd/tls/tls_library.cpp
   etcd/tls/tls_session.cpp
+  coordinator/accept_record.cpp
   coordinator/coordinator.cpp
   coordinator/coordinator_core.cpp
-  coordinator/accept_record.cpp
   coordinator/job_record.cpp
   coordinator/looks.cpp
   coordinator/record_gate.cpp
