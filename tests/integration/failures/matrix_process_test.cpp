@@ -406,8 +406,9 @@ TEST_CASE("failure: in a container with pids of its own and another /proc, no pr
              "until [ $(pgrep -c -x sleep) = 30 ]; do :; done\n"
              "unshare -pf \"$@\"; code=$?\n"
              "echo \"$(pgrep -c -x sleep) are left\"; exit $code\n");
-  const Result result = run(Words{"unshare", "-rpf", "--kill-child", "--mount-proc", "sh", folder / "world"} +
-                            ddprun({workers(2), "--max-restarts=2"}, {"0:child", "1:escape", "0:exit=3", "wait"}));
+  const Result result = run(
+      Words{"unshare", "-rpf", "--kill-child", "--mount-proc", "sh", folder / "world"} +
+      ddprun({workers(2), "--shutdown-timeout=0", "--max-restarts=2"}, {"0:child", "1:escape", "0:exit=3", "wait"}));
   if (count(result.err, "unshare:") > 0) skip("no pid namespaces here: " + result.err);
   CAPTURE(result.err, result.out);
   CHECK(result.code == 3);
