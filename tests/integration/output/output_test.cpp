@@ -217,7 +217,7 @@ TEST_CASE("output: a reader that goes away while it is behind ends the output, n
   unread.job.hang_up();
   const Result result = unread.job.wait();
   CHECK(result.code == 0);
-  // The reader of stderr goes as well, a moment later.
+  // The line is not awaited where the job has ended by then.
   CHECK((result.err.empty() || result.err == "ddprun: nobody reads stdout any more; the job goes on without it\n"));
 }
 
