@@ -30,7 +30,7 @@ void check_payload(std::string_view text, Read read) {
     const std::string written = to_text(read(text));
     DDP_CHECK(to_text(read(written)) == written, written);
   } catch (const rendezvous::Error& error) {
-    DDP_CHECK(std::string_view(error.what()).size() > 0);
+    DDP_CHECK(!std::string_view(error.what()).empty());
   }
 }
 
@@ -40,7 +40,7 @@ void check_frame(const Frame& frame) {
   check_payload(frame.payload, hello_from);
   check_payload(frame.payload, [](std::string_view text) {
     Share share = share_from(text);
-    for (const RankedHost& one : share.hosts) DDP_CHECK(!one.host.name.starts_with('-') && one.host.name.size() > 0);
+    for (const RankedHost& one : share.hosts) DDP_CHECK(!one.host.name.starts_with('-') && !one.host.name.empty());
     return share;
   });
   try {

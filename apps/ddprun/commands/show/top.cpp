@@ -15,6 +15,7 @@
 #include "apps/ddprun/commands/show/job_page.hpp"
 #include "apps/ddprun/commands/show/ps.hpp"
 #include "apps/ddprun/commands/show/terminal.hpp"
+#include "apps/ddprun/commands/table.hpp"
 #include "launcher/local/job_state.hpp"
 #include "rendezvous/base/error.hpp"
 
