@@ -10,8 +10,8 @@
 #include "tests/rendezvous/coordinator/small_job.hpp"
 
 using namespace ddp::rendezvous;
-using std::chrono::seconds;
 using std::chrono::milliseconds;
+using std::chrono::seconds;
 
 namespace {
 
