@@ -4,59 +4,49 @@
 // (link/accept.hpp); words for people are made printable.
 #include <algorithm>
 #include <initializer_list>
-#include <limits>
 
 #include "rendezvous/coordinator/coordinator_core.hpp"
 #include "rendezvous/coordinator/job_record.hpp"
 #include "rendezvous/link/accept.hpp"
-#include "rendezvous/link/printable.hpp"
+#include "rendezvous/link/check_message.hpp"
 
 namespace ddp::rendezvous {
 namespace {
 
-using Reason = std::optional<std::string>;
-
 constexpr std::int64_t kMostAge = 1'000'000'000'000;  // in ms; an age may be negative where a clock was set
-constexpr std::size_t kMaxLineBytes = 8192;
-constexpr int kMaxInt = std::numeric_limits<int>::max();
 
-void make_lines(std::initializer_list<std::string*> lines) {
-  for (std::string* const line : lines) *line = cut_line(printable_line(*line), kMaxLineBytes);
+void check_age(Check& check, const char* name, JobRecord::Age age) {
+  check.in_range(name, age.count(), -kMostAge, kMostAge);
 }
 
-// Collects the first number that is out of its range.
-struct Ranges {
-  Reason wrong;
-  void check(const char* name, std::int64_t value, std::int64_t low, std::int64_t high) {
-    if (!wrong && (value < low || value > high)) wrong = std::string(name) + " is " + std::to_string(value);
-  }
-  void age(const char* name, JobRecord::Age age) { check(name, age.count(), -kMostAge, kMostAge); }
-};
+void make_lines(std::initializer_list<std::string*> lines) {
+  for (std::string* const line : lines) make_line(*line);
+}
 
 Reason accept_numbers(JobRecord& r) {
-  Ranges in;
-  in.check("phase", r.phase, 0, static_cast<int>(CoordinatorCore::Phase::Over));
+  Check check;
+  check.in_range("phase", r.phase, 0, static_cast<int>(CoordinatorCore::Phase::Over));
   const bool has_round = r.phase != static_cast<int>(CoordinatorCore::Phase::Gathering) && !r.exit;
-  in.check("round", r.round, has_round ? 1 : 0, kMaxInt - 1);
-  in.check("restarts", r.restarts, 0, kMaxInt - 1);
-  in.age("gathers_since", r.gathers_since.value_or(JobRecord::Age(0)));
-  in.age("gathers_for", r.gathers_for);
-  in.check("stop.trigger", r.stop.trigger, 0, static_cast<int>(CoordinatorCore::Trigger::Final));
-  in.check("stop.exit_code", r.stop.exit_code, 0, 255);
-  in.check("stop.signal", r.stop.signal, 0, 31);
-  for (const int rank : r.stop.dead) in.check("stop.dead", rank, 0, kMaxInt);
-  for (const JobRecord::Failure& f : r.failures) in.age("failures.seen", f.seen);
+  check.in_range("round", r.round, has_round ? 1 : 0, kMaxInt - 1);
+  check.in_range("restarts", r.restarts, 0, kMaxInt - 1);
+  check_age(check, "gathers_since", r.gathers_since.value_or(JobRecord::Age(0)));
+  check_age(check, "gathers_for", r.gathers_for);
+  check.in_range("stop.trigger", r.stop.trigger, 0, static_cast<int>(CoordinatorCore::Trigger::Final));
+  check.in_range("stop.exit_code", r.stop.exit_code, 0, kMaxExitCode);
+  check.in_range("stop.signal", r.stop.signal, 0, kMaxNamedSignal);
+  for (const int rank : r.stop.dead) check.in_range("stop.dead", rank, 0, kMaxInt);
+  for (const JobRecord::Failure& f : r.failures) check_age(check, "failures.seen", f.seen);
   for (const JobRecord::Loss& l : r.losses) {
-    in.age("losses.noticed", l.noticed);
-    in.check("losses.hang", l.hang, 0, static_cast<int>(Hang::End));
+    check_age(check, "losses.noticed", l.noticed);
+    check.in_range("losses.hang", l.hang, 0, static_cast<int>(Hang::End));
   }
-  for (const JobRecord::Age age : r.spent) in.age("spent", age);
-  for (const auto& [name, count] : r.first_causes) in.check("first_causes", count, 0, kMaxInt - 1);
+  for (const JobRecord::Age age : r.spent) check_age(check, "spent", age);
+  for (const auto& [name, count] : r.first_causes) check.in_range("first_causes", count, 0, kMaxInt - 1);
   for (const JobRecord::Member& m : r.members) {
-    in.age("members.heard", m.heard);
-    in.check("members.slots", m.slots, 0, kMaxSlots);
+    check_age(check, "members.heard", m.heard);
+    check.in_range("members.slots", m.slots, 0, kMaxSlots);
   }
-  return in.wrong;
+  return check.reason();
 }
 
 Reason accept_cause(std::optional<WorkerFailure>& cause) {

@@ -10,6 +10,7 @@
 #include <limits>
 #include <string_view>
 
+#include "rendezvous/link/check_message.hpp"
 #include "rendezvous/link/failures.hpp"
 #include "rendezvous/link/printable.hpp"
 #include "rendezvous/link/shallow_json.hpp"
@@ -17,7 +18,6 @@
 namespace ddp::rendezvous {
 namespace {
 
-constexpr int kMaxInt = std::numeric_limits<int>::max();
 constexpr std::size_t kMaxIdBytes = 64;            // an epoch, an incarnation
 constexpr std::size_t kMaxJobIdBytes = 128 << 10;  // --rdzv-id: as much as Linux lets a user give
 constexpr std::size_t kMaxHostBytes = 255;         // a name in DNS, and HOST_NAME_MAX
@@ -25,43 +25,14 @@ constexpr std::size_t kMaxRoleBytes = 4096;
 constexpr std::size_t kMaxAddresses = 1024;
 constexpr std::size_t kMaxAddressBytes = 64;  // INET6_ADDRSTRLEN and a scope
 // What is cut. The agent's own limits are lower.
-constexpr std::size_t kMaxLineBytes = 8192;
 constexpr std::size_t kMaxLines = 100;
 constexpr std::size_t kMaxTextBytes = 2 * kMaxMessageBytes;
 constexpr std::size_t kMaxUnkillable = 1024;
 // From 300 ms on, as --rdzv-conf has it; with less, heartbeats would be all that the two ends do.
 constexpr std::int64_t kLeastLostAfter = 300, kMostLostAfter = 1'000'000'000'000;
 constexpr std::int64_t kYear10000 = 253'402'300'800'000;  // in ms since 1970
-constexpr int kMaxSignal = 64, kMaxNamedSignal = 31;
-constexpr int kMaxExitCode = 255;
+constexpr int kMaxSignal = 64;
 constexpr std::int64_t kMostLooks = std::numeric_limits<std::int64_t>::max();
-
-using Reason = std::optional<std::string>;
-
-// Collects the first thing that is wrong.
-class Check {
- public:
-  void in_range(const char* name, std::int64_t value, std::int64_t low, std::int64_t high) {
-    if (value < low || value > high) fail(std::string(name) + " is " + std::to_string(value));
-  }
-  void at_most(const char* name, std::size_t count, std::size_t most) {
-    if (count > most) fail(std::string(name) + " has a size of " + std::to_string(count));
-  }
-  void holds(bool condition, const char* if_not) {
-    if (!condition) fail(if_not);
-  }
-  void holds(const char* name, bool condition, const char* if_not) {
-    if (!condition) fail(std::string(name) + if_not);
-  }
-  bool passed() const { return !reason_; }
-  Reason reason() const { return reason_; }
-
- private:
-  void fail(std::string reason) {
-    if (!reason_) reason_ = std::move(reason);
-  }
-  Reason reason_;
-};
 
 bool is_numeric(const std::string& address) {
   const std::string number = address.substr(0, address.find('%'));  // "fe80::1%eth0"
@@ -96,10 +67,6 @@ void check_id(Check& check, const char* name, const std::string& id) {
 void check_instance(Check& check, const std::string& instance, const std::string& epoch) {
   check_id(check, "instance", instance);
   check.holds(instance.empty() || is_number_epoch(epoch), "an instance whose epoch is no number");
-}
-
-void make_line(std::string& line, std::size_t bytes = kMaxLineBytes) {
-  line = cut_line(printable_line(std::string_view(line).substr(0, 2 * bytes)), bytes);
 }
 
 void make_text(std::string& text) {
