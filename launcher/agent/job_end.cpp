@@ -99,6 +99,7 @@ void write_report_file(const LaunchConfig& config, const Leave& end, const LastR
   const Directive& why = end.directive;
   if (path.empty()) return;
   if (!last_round.error_files.empty()) out.attempts.keep();  // the report names them
+  if (config.is_told_elsewhere) return;  // the head writes the file, with the report of the first node
   const std::string report = job_report({.program = config.program.name,
                                          .exit_code = end.exit_code,
                                          .reason = why.reason,
@@ -106,8 +107,6 @@ void write_report_file(const LaunchConfig& config, const Leave& end, const LastR
                                          .failures = why.failures,
                                          .ranks = last_round.ranks,
                                          .error_files = last_round.error_files});
-  // The head writes the file, with the report of the first node.
-  if (config.is_told_elsewhere) return;
   if (config.to_head) return config.to_head->report(report);
   if (write_error_file(path, report)) return;
   out.log.error("report_file", "cannot write " + path + " (--report-file): " + strerror(errno));

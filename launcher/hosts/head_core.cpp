@@ -65,13 +65,13 @@ HeadCore::Actions HeadCore::failed(std::size_t host, const std::string& how, Tim
   // Its workers have their shutdown timeout; then its link ends, or is ended from here.
   const auto within = settings_.shutdown_timeout + kBeyondTimeout;
   OfHost& one = hosts_[host];
-  if (may_come_back(host)) {
-    one.ends_by = now + within;
-    if (comes_back(host)) return tell_failure(host, how);
+  const bool may_return = may_come_back(host);
+  if (may_return) one.ends_by = now + within;
+  if (comes_back(host)) return tell_failure(host, how);
+  if (may_return) {
     one.failure = how;  // the end of its link has it started again
     return {};
   }
-  if (comes_back(host)) return tell_failure(host, how);
   note_cause(host, how);
   stop_within(within, now);
   return lose(host, how, now);
@@ -219,7 +219,7 @@ HeadCore::Actions HeadCore::tell_shared_machines() const {
   return actions;
 }
 
-// A program may find a variable on this machine that it misses on the others.
+// A program may find a variable on this machine and miss the variable on the other hosts.
 HeadCore::Actions HeadCore::tell_environment() const {
   const auto is_local = [](const OfHost& host) { return host.info.is_local; };
   const auto here = std::find_if(hosts_.begin(), hosts_.end(), is_local);

@@ -23,9 +23,9 @@
 //                                                      the others wait. So the host is tried every 5 s until then
 //     the first host has ended, a signal ends the job  who is not back is needed no more
 //
-// The job's exit code is 75 if a lost host ends it; else the code of the first host which cannot begin; else the first
-// node's, which coordinates, if that is not 0, else the first one that is not. The end of a host whose connection was
-// closed here counts only if no other host has failed before.
+// The job's exit code is 75 if a lost host ends it; else the code of the first host which cannot begin; else the code
+// of the first node, which coordinates; where that code is 0, the first code that is not 0. The end of a host whose
+// connection was closed here counts only if no other host has failed before.
 //
 // It touches nothing: the time and an event go in, actions come out.
 #pragma once

@@ -25,8 +25,8 @@ struct Build {
 Build own_build();
 
 // Returns the line: it looks for ~/.cache/ddprun/ID/ddprun, asks for the program if it is not there or damaged, takes
-// it from stdin, and becomes it. It refuses files of others, and folders that belong to others or that others may
-// write to.
+// it from stdin, and becomes it. The line refuses files and folders of other users, and folders in which other users
+// may write.
 std::string launch_line(const Build& build);
 
 // Returns the words of a launch agent such as "ssh -J jump", in which quotes hold words together. Throws

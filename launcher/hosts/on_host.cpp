@@ -273,23 +273,25 @@ class OnHost {
   }
 
   // Returns whether there was something.
-  bool pass_on(Descriptor& from, FrameKind kind) {
+  template <typename Take>
+  static bool read_some(Descriptor& from, Take take) {
     char buffer[kRead];
     const ssize_t size = read(from.get(), buffer, sizeof buffer);
     if (size == 0) from.close();
-    if (size > 0) sender_.send(kind, {buffer, static_cast<std::size_t>(size)});
+    if (size > 0) take(std::string_view(buffer, static_cast<std::size_t>(size)));
     return size > 0;
   }
+  bool pass_on(Descriptor& from, FrameKind kind) {
+    return read_some(from, [&](std::string_view bytes) { sender_.send(kind, bytes); });
+  }
   bool pass_on_frames() {
-    char buffer[kRead];
-    const ssize_t size = read(child_->frames.read_end.get(), buffer, sizeof buffer);
-    if (size == 0) child_->frames.read_end.close();
-    if (size > 0) jobs_frames_.add({buffer, static_cast<std::size_t>(size)});
-    for (auto next = jobs_frames_.next(); std::holds_alternative<Frame>(next); next = jobs_frames_.next()) {
-      const Frame& frame = std::get<Frame>(next);
-      sender_.send(frame.kind, frame.payload);
-    }
-    return size > 0;
+    return read_some(child_->frames.read_end, [this](std::string_view bytes) {
+      jobs_frames_.add(bytes);
+      for (auto next = jobs_frames_.next(); std::holds_alternative<Frame>(next); next = jobs_frames_.next()) {
+        const Frame& frame = std::get<Frame>(next);
+        sender_.send(frame.kind, frame.payload);
+      }
+    });
   }
 
   // ---- What comes from the head ----

@@ -956,13 +956,12 @@ void CoordinatorCore::press_overdue() {
     names.push_back("node " + describe(roster_.at(seat)));
   }
   if (late.empty()) return;
-  const auto stage = overdue_;
-  if (stage == Overdue::Name) {
+  if (overdue_ == Overdue::Name) {
     actions_->push_back(CoordinatorLogLine{"waiting for " + list_of(names, kNamesShown) + " to stop workers of round " +
                                            std::to_string(job_.round)});
     overdue_ = Overdue::Kill;
     overdue_at_ = now_ + 2 * config_.stops_within;
-  } else if (stage == Overdue::Kill) {
+  } else if (overdue_ == Overdue::Kill) {
     overdue_ = Overdue::Lose;
     overdue_at_ = now_ + kLostAfterKill;
     send_stop(SIGKILL);

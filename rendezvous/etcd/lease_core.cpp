@@ -319,7 +319,7 @@ void LeaseCore::take(const Asked& asked, const EtcdAnswer& answer) {
   }
 }
 
-// Whether no job has begun, as far as this process knows. One that has begun waits until etcd does again what it did.
+// Whether no job has begun, as far as this process knows. A job that has begun waits until etcd answers as before.
 bool LeaseCore::has_nothing_to_lose() const {
   const bool is_before = phase_ == Phase::Acquiring || phase_ == Phase::Watching;
   return is_before && !config_.is_in_job && !inherited_ && other_epoch_ == 0;

@@ -18,7 +18,7 @@ std::string clock_time(std::int64_t seconds);
 // Returns other people's words so that they do nothing to a terminal: no escape sequences, no control characters.
 std::string harmless(const std::string& text);
 
-// Prints "ddprun LINE" so that the line, whatever it quotes, does nothing to a terminal.
+// Prints "ddprun LINE" without the escape sequences and control characters that the line may quote.
 void print_line(FILE* to, const std::string& line);
 
 }  // namespace ddp::apps

@@ -340,10 +340,12 @@ void warn_of_few_cpus(int workers) {
 void warn_of_other_python(const std::string& python) {
   const char* const given = getenv("PYTHON_EXEC");
   const char* const conda = getenv("CONDA_PREFIX");
+  if ((given && *given) || !conda || python != std::string(conda) + "/bin/python") return;
   const auto in_path = launcher::find_in_path("python3");
-  if ((given && *given) || !conda || !in_path || python != std::string(conda) + "/bin/python") return;
   std::error_code error;
-  if (std::filesystem::equivalent(in_path->substr(0, in_path->rfind('/')), std::string(conda) + "/bin", error)) return;
+  if (!in_path ||
+      std::filesystem::equivalent(in_path->substr(0, in_path->rfind('/')), std::string(conda) + "/bin", error))
+    return;
   fprintf(stderr, "ddprun: Python is %s, as CONDA_PREFIX says; in PATH it is %s, which PYTHON_EXEC=%s chooses\n",
           python.c_str(), in_path->c_str(), in_path->c_str());
 }

@@ -49,7 +49,7 @@ class Link {
   // Reads what is left when the process has ended. Returns how, for a host that has not told its exit code.
   std::string end(int status);
   bool has_ended() const { return has_ended_; }
-  // Whether an sshd did not let ssh speak, which it may do another time.
+  // Whether an sshd closed the connection before ssh could log in; ssh may be admitted at another time.
   bool was_turned_away() const { return was_turned_away_; }
 
  private:

@@ -146,7 +146,7 @@ TEST_CASE("journal: a life that goes on refuses a file that is gone or was empti
   CHECK(std::filesystem::file_size(folder.file()) == 0);
 }
 
-TEST_CASE("journal: its folder is locked while it lives, so that nothing clears it for its age",
+TEST_CASE("journal: the folder is locked while the journal lives, so that no cleaner removes old files there",
           "[rendezvous][integration]") {
   const Folder folder;
   const Descriptor cleaner(open(folder.path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
