@@ -19,6 +19,7 @@ add_library(ddprun_store STATIC
   net/addresses/numeric_address.cpp
   net/addresses/own_address.cpp
   net/addresses/reachable.cpp
+  net/connection_owner.cpp
   net/peer_user.cpp
   net/silence.cpp
   net/socket_process.cpp

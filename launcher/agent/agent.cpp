@@ -38,6 +38,7 @@
 #include "rendezvous/net/addresses/own_address.hpp"
 #include "rendezvous/net/asio.hpp"
 #include "rendezvous/net/boot_timer.hpp"
+#include "rendezvous/net/connection_owner.hpp"
 #include "rendezvous/net/core_driver.hpp"
 
 namespace ddp::launcher {
@@ -364,6 +365,9 @@ class Agent {
     if (order == kStillnessQuestion) return hang_judge_.answer_stillness(request.text);
     if (order == kVerdictOrder) return hang_judge_.take_verdict(request.text);
     if (order == kReportQuestion) return node_report_json(own_report());
+    if (order == rendezvous::kOwnerQuestion) {
+      return rendezvous::owner_answer(connection_users_, request.text, link_->ends());
+    }
     if (order == kStopOrder) {
       asio::post(io_, [this] { driver_.handle(StopSignal{SIGTERM}); });  // the answer goes first
       return JsonObject().text("done", order).str();
@@ -541,6 +545,7 @@ class Agent {
   asio::steady_timer update_timer_;  // while workers that are to stop are within an update
   LocalService local_;
   JobLooks looks_;
+  rendezvous::PeerUsers connection_users_;
   StackHelper stack_helper_;  // before a stop
   HangWatch hang_watch_;
   HangJudge hang_judge_;              // unused in a job of one node

@@ -257,7 +257,8 @@ void Coordination::coordinate(std::uint16_t port) {
 void Coordination::warn_if_open(std::uint16_t port) {
   if (config_.secret == "none" || membership_.kind() != rendezvous::Membership::Kind::Open) return;
   if (std::all_of(addresses_.begin(), addresses_.end(), rendezvous::is_loopback)) return;
-  log_.warning("any host that reaches port " + std::to_string(port) +
+  const bool has_id = config_.job.id != "none";
+  log_.warning("any host that reaches port " + std::to_string(port) + (has_id ? " and knows the --rdzv-id" : "") +
                " may join this job, which has no secret: make one with --make-secret, or give --secret none");
 }
 

@@ -3,11 +3,14 @@
 
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
 #include "rendezvous/base/error.hpp"
 #include "rendezvous/base/thread.hpp"
+#include "rendezvous/link/printable.hpp"
+#include "rendezvous/net/connection_owner.hpp"
 #include "rendezvous/net/listen.hpp"
 #include "rendezvous/net/peer_user.hpp"
 #include "rendezvous/net/silence.hpp"
@@ -49,7 +52,8 @@ Coordinator::Coordinator(CoordinatorConfig config, Options options)
                                         [this](int clients, const std::string& why) {
                                           if (!has_begun_) early_loss_ = {clients, why};
                                           if (has_begun_) driver_.handle(StoreLost{clients, why});
-                                        }});
+                                        },
+                                    .ask_owner = [this](const std::string& connection) { ask_owner(connection); }});
   } else {
     auto own = std::make_unique<LocalStores>(listen_on(options_.addresses, options_.port), store_options());
     own_store_ = own.get();
@@ -177,6 +181,9 @@ LocalStores::Options Coordinator::store_options() {
     options.server.on_agent_link = [this](Descriptor socket, std::string first_bytes) {
       acceptor_->accept(std::move(socket), std::move(first_bytes));
     };
+    options.server.ask_owner = [this](const std::string& connection) {
+      asio::post(io_, [this, connection] { ask_owner(connection); });
+    };
   }
   return options;
 }
@@ -248,12 +255,44 @@ void Coordinator::begin_look(AgentId asker, const LookRequest& request) {
 }
 
 void Coordinator::on_look_answer(AgentId from, LookAnswer answer) {
+  if (answer.number == kOwnerNumber) return on_owner_answer(from, answer.text);
   if (answer.number != kVolunteered) return send(looks_.answer(from, std::move(answer)));
   const Node* const node = core_.roster().on_link(from);
   const Node* const own = core_.roster().find(core_.roster().own());
   if (node == nullptr || own == nullptr || node == own || node->seat < 0) return;
   answer.node = node->state.incarnation;
   send({{own->link, std::move(answer)}});
+}
+
+// ---- Whose a worker's connection is ----
+
+// The store asks again until it has an answer, so a node whose link is down is asked later. Where nobody
+// knows, as behind an address that stands for several machines, the question itself is the answer.
+void Coordinator::ask_owner(const std::string& connection) {
+  const auto asked = read_owner_answer(connection);
+  if (!asked) return;
+  std::vector<AgentId> from_there, others;  // nodes whose links come from that address, and nodes that have it besides
+  bool is_known = false;
+  for (const auto& [incarnation, node] : core_.roster().nodes()) {
+    const auto& own = node.state.addresses;
+    const bool has_it = std::find(own.begin(), own.end(), asked->address) != own.end();
+    const bool comes_from_it = node.address == asked->address;
+    if ((comes_from_it && !has_it) || (has_it && !node.state.can_look)) return stores_->take_owner(connection);
+    is_known = is_known || has_it;
+    if (has_it && links_.contains(node.link)) (comes_from_it ? from_there : others).push_back(node.link);
+  }
+  if (!is_known) return stores_->take_owner(connection);
+  for (const AgentId agent : from_there.empty() ? others : from_there) {
+    links_.at(agent)->send(LookRequest{kOwnerNumber, kOwnerQuestion, connection});
+  }
+}
+
+void Coordinator::on_owner_answer(AgentId from, const std::string& answer) {
+  const Node* const node = core_.roster().on_link(from);
+  const auto read = read_owner_answer(answer);
+  if (node == nullptr || !read || printable_line(answer) != answer) return;
+  const auto& own = node->state.addresses;
+  if (std::find(own.begin(), own.end(), read->address) != own.end()) stores_->take_owner(answer);
 }
 
 // What somebody looks at never cuts off a link: an answer that would wait behind much else is left out.

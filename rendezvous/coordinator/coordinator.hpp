@@ -88,6 +88,8 @@ class Coordinator {
   void link(AcceptedLink accepted);
   void on_look_answer(AgentId from, LookAnswer answer);
   void begin_look(AgentId asker, const LookRequest& request);
+  void ask_owner(const std::string& connection);
+  void on_owner_answer(AgentId from, const std::string& answer);
   void send(const std::vector<Looks::Send>& sends);
   void set_look_timer();
   void tell_clock(AgentId agent, const ClockReading& question);

@@ -313,7 +313,10 @@ std::string CoordinatorCore::why_refused(const AgentState& state) const {
   const auto differ = [](const std::string& what, const std::string& there, const std::string& here) {
     return what + " is " + there + " on this host and " + here + " at the coordinator: give all hosts the same";
   };
-  if (theirs.id != ours.id) return differ("--rdzv-id", "'" + theirs.id + "'", "'" + ours.id + "'");
+  if (theirs.id != ours.id) {  // the right one is not told: without a secret, it is what a stranger has to know
+    return "the coordinator's job has another --rdzv-id than '" + theirs.id +
+           "' of this host (the coordinator's log shows both): give all hosts the same";
+  }
   if (nnodes(theirs) != nnodes(ours)) return differ("--nnodes", nnodes(theirs), nnodes(ours));  // mutant: nnodes
   if (theirs.max_restarts != ours.max_restarts) {
     return differ("--max-restarts", std::to_string(theirs.max_restarts), std::to_string(ours.max_restarts));
@@ -372,6 +375,11 @@ bool CoordinatorCore::was_in_job_before(const AgentState& state) const {
 void CoordinatorCore::refuse(AgentId agent, const AgentState& state, const std::string& address,
                              const std::string& reason) {
   actions_->push_back(RecordNode{RecordNode::What::Refused, state.host, address, reason});
+  if (state.job.id != config_.job.id) {
+    const std::string ids = "'" + state.job.id + "', this job's '" + config_.job.id + "'";
+    actions_->push_back(
+        CoordinatorLogLine{"refused node " + describe(state.host, address) + ": its --rdzv-id is " + ids, true});
+  }
   Directive exit = make(Directive::Kind::Exit, reason);
   exit.exit_code = is_of_other_coordinator(state) ? kStartAgain : 1;
   if (was_in_job_before(state)) {

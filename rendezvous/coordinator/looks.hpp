@@ -55,7 +55,7 @@ class Looks {
   static Send end(Look look);
 
   std::map<std::int64_t, Look> looks_;  // by the number that the agents are given
-  std::int64_t next_number_ = 1;
+  std::int64_t next_number_ = kOwnerNumber + 1;
 };
 
 }  // namespace ddp::rendezvous

@@ -13,9 +13,9 @@ namespace ddp::rendezvous {
 namespace {
 
 // A message is a letter, the life of the coordinator or '-', and fields, each but the last up to a NUL.
-constexpr char kMembers = 'M', kOpen = 'O', kSet = 'S';                      // to ddp-store
-constexpr char kOpened = 'P', kFailed = 'F', kLink = 'L', kStoreLost = 'D';  // from ddp-store
-constexpr std::size_t kMaxHeldLinks = 8192;                                  // as many as may shake hands at a time
+constexpr char kMembers = 'M', kOpen = 'O', kSet = 'S', kOwner = 'W';                         // to ddp-store
+constexpr char kOpened = 'P', kFailed = 'F', kLink = 'L', kStoreLost = 'D', kAskOwner = 'A';  // from ddp-store
+constexpr std::size_t kMaxHeldLinks = 8192;  // as many as may shake hands at a time
 constexpr std::size_t kMaxWords = 16 << 10;
 
 std::string message(char kind, const std::string& life, const std::vector<std::string>& fields) {
@@ -66,6 +66,8 @@ void RemoteStores::set(const std::string& key, const std::string& value) {
   channel_.send(message(kSet, life_, {key, value.substr(0, kMaxWords)}));
 }
 
+void RemoteStores::take_owner(const std::string& answer) { channel_.send(message(kOwner, life_, {answer})); }
+
 void RemoteStores::on_message(DescriptorMessage message) {
   std::string_view rest(message.text);
   const char kind = rest.front();
@@ -74,6 +76,7 @@ void RemoteStores::on_message(DescriptorMessage message) {
   if (kind == kLink && !message.descriptors.empty()) {
     return callbacks_.on_agent_link(std::move(message.descriptors.front()), std::string(rest));
   }
+  if (kind == kAskOwner) return callbacks_.ask_owner(std::string(rest));
   if (kind == kStoreLost) {
     const int clients = number_in(take_field(rest));
     return callbacks_.on_lost(clients, std::string(rest));
@@ -102,6 +105,12 @@ class Server {
         channel_.send(message(kLink, "-", {bytes.substr(0, kMaxWords)}), std::move(agent));
       });
     };
+    process.options.server.ask_owner = [this](const std::string& connection) {
+      asio::post(io_, [this, connection] {
+        // It will ask again, and links are not to be dropped for it.
+        if (channel_.waiting() < kMaxHeldLinks / 2) channel_.send(message(kAskOwner, "-", {connection}));
+      });
+    };
     stores_ = std::make_unique<LocalStores>(std::move(process.front), std::move(process.options));
   }
   void run() {
@@ -120,6 +129,8 @@ class Server {
     } else if (kind == kSet) {
       const std::string key = take_field(rest);
       stores_->set(key, std::string(rest));
+    } else if (kind == kOwner) {
+      stores_->take_owner(std::string(rest));
     } else if (kind == kOpen) {
       stores_->open(
           number_in(std::string(rest)), std::exchange(members_, {}),

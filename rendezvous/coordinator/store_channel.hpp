@@ -2,8 +2,8 @@
 // The coordinator's stores in a process of their own, ddp-store, and what the two say to each other over one pair of
 // sockets. Either may die and come back alone.
 //
-//     coordinator ── members, open, set ──▶ ddp-store            each with the name of the coordinator's life
-//     coordinator ◀── opened, link + fd, lost ── ddp-store       links wait while no coordinator runs
+//     coordinator ── members, open, set, owner ──▶ ddp-store             each with the name of the coordinator's life
+//     coordinator ◀── opened, link + fd, lost, whose? ── ddp-store       links wait while no coordinator runs
 //
 // ddp-store has the job's port. It hands over agents' connections with what has come over them, as the StoreServer does
 // within one process. Another life of ddp-store says so first, and how many clients the one before had.
@@ -26,12 +26,14 @@ class RemoteStores : public Stores {
  public:
   struct Callbacks {  // on the loop's thread
     std::function<void(Descriptor socket, std::string first_bytes)> on_agent_link;
-    std::function<void(int clients, const std::string& why)> on_lost;  // the store was killed, and another one runs
+    std::function<void(int clients, const std::string& why)> on_lost;   // the store was killed, and another one runs
+    std::function<void(const std::string& connection)> ask_owner = {};  // as StoreServer::Options::ask_owner
   };
   RemoteStores(asio::io_context& io, int channel, Callbacks callbacks);
 
   void open(int round, const std::vector<std::string>& members, Opened opened) override;
   void set(const std::string& key, const std::string& value) override;
+  void take_owner(const std::string& answer) override;
 
  private:
   void on_message(DescriptorMessage message);

@@ -34,6 +34,8 @@ class Stores {
   virtual void open(int round, const std::vector<std::string>& members, Opened opened) = 0;
   // Sets a key of the newest round's store.
   virtual void set(const std::string& key, const std::string& value) = 0;
+  // Passes on what a node has answered to StoreServer::Options::ask_owner.
+  virtual void take_owner(const std::string& answer) = 0;
 };
 
 class LocalStores : public Stores {
@@ -50,6 +52,7 @@ class LocalStores : public Stores {
   std::uint16_t port() const { return front_->port(); }
   void open(int round, const std::vector<std::string>& members, Opened opened) override;
   void set(const std::string& key, const std::string& value) override { newest().set(key, value); }
+  void take_owner(const std::string& answer) override { newest().take_owner(answer); }
 
  private:
   StoreServer& newest() { return later_ ? *later_ : *front_; }

@@ -106,6 +106,7 @@ class LinkClient::Loop : public std::enable_shared_from_this<LinkClient::Loop> {
   }
 
   std::string local_address() const { return local_address_; }
+  std::optional<ConnectionEnds> ends() const { return ends_; }
   std::uint16_t coordinator_port() const { return coordinator_port_; }
 
  private:
@@ -235,6 +236,7 @@ class LinkClient::Loop : public std::enable_shared_from_this<LinkClient::Loop> {
       timer_.cancel();
       attempt_.reset();
       local_address_ = rendezvous::local_address(attempt->socket.native_handle());
+      ends_ = ends_of(attempt->socket.native_handle());
       coordinator_port_ = attempt->port;
       target_.ports = {attempt->port};  // the coordinator keeps it for all of its life
       return up(std::move(attempt->socket), done->beyond, LinkCipher(LinkRole::Agent, done->keys));
@@ -382,6 +384,7 @@ class LinkClient::Loop : public std::enable_shared_from_this<LinkClient::Loop> {
 
   std::shared_ptr<LinkStream<Directive>> link_;  // while up
   std::string local_address_;
+  std::optional<ConnectionEnds> ends_;
   std::uint16_t coordinator_port_ = 0;
 };
 
@@ -406,6 +409,7 @@ void LinkClient::send(const ClockReading& question) { loop_->send(question); }
 void LinkClient::reconnect(const std::string& why) { loop_->reconnect(why); }
 void LinkClient::stop() { loop_->stop(); }
 std::string LinkClient::local_address() const { return loop_->local_address(); }
+std::optional<ConnectionEnds> LinkClient::ends() const { return loop_->ends(); }
 std::uint16_t LinkClient::coordinator_port() const { return loop_->coordinator_port(); }
 
 }  // namespace ddp::rendezvous

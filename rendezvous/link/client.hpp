@@ -24,6 +24,7 @@
 #include "rendezvous/link/messages.hpp"
 #include "rendezvous/membership/membership.hpp"
 #include "rendezvous/net/asio.hpp"
+#include "rendezvous/net/peer_user.hpp"
 
 namespace ddp::rendezvous {
 
@@ -87,6 +88,8 @@ class LinkClient {
   // Returns the address of this end of the newest link: numeric, v4-mapped as v4; "" if there was none, and over a
   // socketpair.
   std::string local_address() const;
+  // Returns both ends of the newest link; nothing if there was none, and over a socketpair.
+  std::optional<ConnectionEnds> ends() const;
   // Returns the coordinator's port on the newest link; 0 if there was none, and over a socketpair.
   std::uint16_t coordinator_port() const;
 

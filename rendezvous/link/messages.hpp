@@ -183,7 +183,7 @@ struct Heartbeat {};
 struct LookRequest {
   std::int64_t number = 0;
   std::string what;       // "state", "stacks"; an agent that does not know the word answers that it does not
-  std::string text = {};  // JSON, where the question has more to say
+  std::string text = {};  // JSON, where the question has more to say; of kOwnerQuestion, the connection's name
   bool operator==(const LookRequest&) const = default;
 };
 
@@ -191,11 +191,16 @@ struct LookRequest {
 // passes it on to the agent in its own process, whose report of a failure has it.
 inline constexpr std::int64_t kVolunteered = 0;
 
+// The number and the words of a question that the coordinator asks for the store: whose a connection is that comes from
+// that node (net/connection_owner.hpp).
+inline constexpr std::int64_t kOwnerNumber = 1;
+inline constexpr char kOwnerQuestion[] = "owner";
+
 // What one node answers.
 struct LookAnswer {
   std::int64_t number = 0;
   std::string node;  // the incarnation of its agent; filled in by the coordinator
-  std::string text;  // JSON
+  std::string text;  // JSON; of kOwnerNumber, an owner_answer()
   bool operator==(const LookAnswer&) const = default;
 };
 

@@ -58,14 +58,6 @@ std::string to_text(const in6_addr& address) {
 
 ConnectionEnds seen_from_there(const ConnectionEnds& ends) { return {ends.peer, ends.local}; }
 
-// While this end of a connection is alive, no other connection can have the same two addresses and ports.
-bool is_alive(int socket) {
-  std::uint8_t state = 0;  // the first field of tcp_info
-  socklen_t size = sizeof state;
-  return ::getsockopt(socket, IPPROTO_TCP, TCP_INFO, &state, &size) == 0 &&
-         (state == TCP_ESTABLISHED || state == TCP_CLOSE_WAIT);
-}
-
 // Returns the interface that the socket is bound to, as in a VRF: its other end is bound to the same one.
 std::uint32_t interface_of(int socket) {
   int interface = 0;
@@ -122,6 +114,13 @@ std::optional<ConnectionEnds> ends_of(int socket) {
   return ConnectionEnds{*local, *peer};
 }
 
+bool is_alive(int socket) {
+  std::uint8_t state = 0;  // the first field of tcp_info
+  socklen_t size = sizeof state;
+  return ::getsockopt(socket, IPPROTO_TCP, TCP_INFO, &state, &size) == 0 &&
+         (state == TCP_ESTABLISHED || state == TCP_CLOSE_WAIT);
+}
+
 PeerUsers::PeerUsers(Source first) : source_(first) {
   if (user_is_ambiguous()) {
     source_ = Source::None;
@@ -139,20 +138,40 @@ PeerUsers::Answer PeerUsers::of(int socket, const ConnectionEnds& ends) {
     const Asked asked = ask(seen_from_there(ends), interface_of(socket), found);
     if (asked == Asked::NotNow) return Gone{};
     if (asked == Asked::Answered) {
-      const bool is_open = found && found->inode != 0 &&
-                           (found->state == TCP_ESTABLISHED || found->state == TCP_FIN_WAIT1 ||
-                            found->state == TCP_FIN_WAIT2);  // not one that only begins, or waits for a client
-      if (is_open && is_alive(socket)) {
+      if (is_open(found) && is_alive(socket)) {
         is_proven_ = true;
         return Known{found->uid, found->inode};
       }
       // A source that sees no sockets at all is no reason to refuse one. This end is there for certain while it is
       // alive, also after the question.
-      if (is_proven_ || !is_alive(socket) || sees_own_end(socket, ends) || !is_alive(socket)) return Gone{};
+      if (is_proven_ || !is_alive(socket) || sees(ends, interface_of(socket)) || !is_alive(socket)) return Gone{};
     }
     use_next_source();
   }
   return CannotTell{};
+}
+
+PeerUsers::Answer PeerUsers::of_this_machine(const ConnectionEnds& ends, const std::optional<ConnectionEnds>& own) {
+  const ConnectionEnds here = seen_from_there(ends);
+  std::optional<Found> found;
+  while (source_ != Source::None) {
+    const Asked asked = ask(here, kLoopbackInterface, found);
+    if (asked == Asked::Answered && is_open(found)) return Known{found->uid, found->inode};
+    if (asked == Asked::Answered && (is_proven_ || (own && sees(*own, kLoopbackInterface)))) break;
+    if (asked == Asked::NotNow || !own) return CannotTell{};
+    use_next_source();
+  }
+  if (source_ == Source::None) return CannotTell{};
+  if (found) return Gone{};  // its process has closed it
+  // The address that it goes to may be translated on the way, as a Service's address of Kubernetes is.
+  if (read_proc_net(here, /*any_address=*/true, found) != Asked::Answered) return CannotTell{};
+  return is_open(found) ? Answer(Known{found->uid, found->inode}) : Answer(Gone{});
+}
+
+// Not of a connection that only begins, or waits for a client.
+bool PeerUsers::is_open(const std::optional<Found>& found) {
+  return found && found->inode != 0 &&
+         (found->state == TCP_ESTABLISHED || found->state == TCP_FIN_WAIT1 || found->state == TCP_FIN_WAIT2);
 }
 
 bool PeerUsers::is_own(const ConnectionEnds& ends) {
@@ -168,7 +187,7 @@ bool PeerUsers::is_own(const ConnectionEnds& ends) {
 }
 
 PeerUsers::Asked PeerUsers::ask(const ConnectionEnds& ends, std::uint32_t interface, std::optional<Found>& found) {
-  return source_ == Source::SockDiag ? ask_sock_diag(ends, interface, found) : read_proc_net(ends, found);
+  return source_ == Source::SockDiag ? ask_sock_diag(ends, interface, found) : read_proc_net(ends, false, found);
 }
 
 // Asks for the one socket with these ends. The kernel answers before send() returns, so there is nothing to wait for.
@@ -217,7 +236,8 @@ PeerUsers::Asked PeerUsers::ask_sock_diag(const ConnectionEnds& ends, std::uint3
   }
 }
 
-PeerUsers::Asked PeerUsers::read_proc_net(const ConnectionEnds& ends, std::optional<Found>& found) {
+// Looks for a connection with these ends; with `any_address`, the other end's port is enough.
+PeerUsers::Asked PeerUsers::read_proc_net(const ConnectionEnds& ends, bool any_address, std::optional<Found>& found) {
   // A socket of IPv6 may be connected to a v4-mapped address.
   const bool may_be_v4 = is_v4(ends.local.address) && is_v4(ends.peer.address);
   bool is_there = false;
@@ -230,15 +250,16 @@ PeerUsers::Asked PeerUsers::read_proc_net(const ConnectionEnds& ends, std::optio
       continue;
     }
     is_there = true;
-    const std::string wanted = in_proc_net(ends.local, v4) + " " + in_proc_net(ends.peer, v4) + " ";
+    const std::string local = ": " + in_proc_net(ends.local, v4) + " ", peer = in_proc_net(ends.peer, v4);
+    const std::string wanted = any_address ? peer.substr(peer.find(':')) : peer;
     for (std::string line; std::getline(table, line);) {
-      const std::size_t at = line.find(wanted);
+      const std::size_t at = line.find(local);
       if (at == std::string::npos) continue;
-      TextStream fields(line.substr(at + wanted.size()));
-      std::string state, queues, timer, retransmits, timeout;
+      TextStream fields(line.substr(at + local.size()));
+      std::string other_end, state, queues, timer, retransmits, timeout;
       Found one = {};
-      fields >> state >> queues >> timer >> retransmits >> one.uid >> timeout >> one.inode;
-      if (!fields) continue;
+      fields >> other_end >> state >> queues >> timer >> retransmits >> one.uid >> timeout >> one.inode;
+      if (!fields || !other_end.ends_with(wanted)) continue;
       one.state = static_cast<int>(std::strtol(state.c_str(), nullptr, 16));
       found = one;
       return Asked::Answered;
@@ -247,9 +268,9 @@ PeerUsers::Asked PeerUsers::read_proc_net(const ConnectionEnds& ends, std::optio
   return is_there ? Asked::Answered : Asked::Failed;
 }
 
-bool PeerUsers::sees_own_end(int socket, const ConnectionEnds& ends) {
+bool PeerUsers::sees(const ConnectionEnds& own, std::uint32_t interface) {
   std::optional<Found> found;
-  is_proven_ = ask(ends, interface_of(socket), found) == Asked::Answered && found && found->inode != 0;
+  is_proven_ = ask(own, interface, found) == Asked::Answered && found && found->inode != 0;
   return is_proven_;
 }
 

@@ -31,6 +31,8 @@ struct ConnectionEnds {
   End local, peer;
 };
 std::optional<ConnectionEnds> ends_of(int socket);  // none if it is not TCP or no longer connected
+// While this end of a connection is alive, no other connection can have the same two addresses and ports.
+bool is_alive(int socket);
 
 class PeerUsers {
  public:
@@ -49,6 +51,10 @@ class PeerUsers {
   explicit PeerUsers(Source first = Source::SockDiag);
 
   Answer of(int socket, const ConnectionEnds& ends);
+  // As of(), for a connection whose one end, `ends.peer`, is this machine's, while the other one is elsewhere. `own` is
+  // a connection of this process: where the kernel does not show that one either, it shows none, and CannotTell is the
+  // answer.
+  Answer of_this_machine(const ConnectionEnds& ends, const std::optional<ConnectionEnds>& own);
   const std::string& why_not() const { return why_not_; }
 
  private:
@@ -62,8 +68,9 @@ class PeerUsers {
   bool is_own(const ConnectionEnds& ends);
   Asked ask(const ConnectionEnds& ends, std::uint32_t interface, std::optional<Found>& found);
   Asked ask_sock_diag(const ConnectionEnds& ends, std::uint32_t interface, std::optional<Found>& found);
-  static Asked read_proc_net(const ConnectionEnds& ends, std::optional<Found>& found);
-  bool sees_own_end(int socket, const ConnectionEnds& ends);
+  static Asked read_proc_net(const ConnectionEnds& ends, bool any_address, std::optional<Found>& found);
+  static bool is_open(const std::optional<Found>& found);
+  bool sees(const ConnectionEnds& own, std::uint32_t interface);
   void use_next_source();
 
   Source source_;

@@ -36,6 +36,7 @@
 #include "rendezvous/base/rare_log.hpp"
 #include "rendezvous/base/thread.hpp"
 #include "rendezvous/net/addresses/numeric_address.hpp"
+#include "rendezvous/net/connection_owner.hpp"
 #include "rendezvous/net/listen.hpp"
 #include "rendezvous/net/peer_user.hpp"
 #include "rendezvous/net/silence.hpp"
@@ -54,8 +55,9 @@ constexpr int kAcceptsPerTurn = 256;                     // then connections tha
 constexpr int kBacklogAtMost = 64 * 1024;                // connections that may wait to be accepted
 constexpr std::size_t kCommandBytes = sizeof(void*);     // in the pipe
 constexpr std::chrono::milliseconds kAcceptBackOff{20};  // while there is no file descriptor
-constexpr std::chrono::seconds kFullForLong{3};          // a start of many workers has few descriptors for a moment
-constexpr std::chrono::seconds kAnswerLimit{10};         // the thread answers in milliseconds; else it is stuck
+constexpr std::chrono::milliseconds kAskOwnerAgain{200};
+constexpr std::chrono::seconds kFullForLong{3};   // a start of many workers has few descriptors for a moment
+constexpr std::chrono::seconds kAnswerLimit{10};  // the thread answers in milliseconds; else it is stuck
 
 // Epoll events carry a connection's id; the command pipe and the listeners have numbers that no connection has.
 constexpr ConnectionId kNobody = 0;  // stands for the caller of set(), and for a closed connection
@@ -85,9 +87,11 @@ struct Backlog {
   std::string out;  // answers; those before `sent` have left
   std::size_t sent = 0;
   std::string unparsed;
+  std::string
+      awaits_owner;  // the connection's name, while the node that it comes from is asked whose it is; else empty
 
   std::size_t unsent() const { return out.size() - sent; }
-  std::size_t held() const { return sizeof *this + out.capacity() + unparsed.capacity(); }
+  std::size_t held() const { return sizeof *this + out.capacity() + unparsed.capacity() + awaits_owner.capacity(); }
 };
 
 struct Session {
@@ -101,12 +105,14 @@ struct Session {
   bool timed = false;                // its first bytes have a deadline
   bool is_own_users = false;         // its process is on this machine and is this process's user's, or root's
   bool is_silent = true;             // no whole request has come
+  bool is_elsewhere = false;         // its process is on another machine
   in6_addr peer = {};                // its address; IPv4 is v4-mapped
   Clock::time_point accepted;
 
   bool is_open() const { return static_cast<bool>(socket); }
   ConnectionId id() const { return is_open() ? make_id(serial, socket.get()) : kNobody; }
   std::size_t unsent() const { return backlog ? backlog->unsent() : 0; }
+  bool awaits_owner() const { return backlog && !backlog->awaits_owner.empty(); }
   bool has_unparsed() const { return backlog && !backlog->unparsed.empty(); }
   Backlog& make_backlog() {
     if (!backlog) backlog = std::make_unique<Backlog>();
@@ -133,6 +139,7 @@ class StoreServer::Loop {
   void set(const std::string& key, const std::string& value);
   void close_everything();
   void admit_only(const std::vector<std::string>& numeric_addresses);
+  void take_owner(const std::string& answer);
   StoreStatistics statistics();
 
  private:
@@ -141,7 +148,7 @@ class StoreServer::Loop {
   [[nodiscard]] bool watch(int operation, int fd, std::uint32_t events, std::uint64_t who) const;
   Session* find(ConnectionId id) const;
 
-  enum class Origin { OwnUser, Unknown, Refused };
+  enum class Origin { OwnUser, Elsewhere, Unknown, Refused };
   Origin origin_of(int fd, in6_addr& peer);
   void refuse_user(int fd, const PeerUsers::Answer& user);
   void accept(int listener);
@@ -151,6 +158,7 @@ class StoreServer::Loop {
   bool has_few_descriptors();
   bool add_session(Descriptor socket, Origin origin, const in6_addr& peer);
   bool identify(Session& session, std::string_view first_bytes);
+  void ask_owner(Session& session);
   bool begins_as_agent_link(int fd) const;
   bool may_come_in(int fd) const;
   void hand_over(Session& session, std::string_view first_bytes);
@@ -181,6 +189,7 @@ class StoreServer::Loop {
 
   std::optional<std::set<std::string>> admitted_;   // numeric addresses; none: all are admitted
   std::vector<std::unique_ptr<Session>> sessions_;  // by descriptor
+  std::map<std::string, ConnectionId> awaiting_;    // by Backlog::awaits_owner
   std::vector<std::unique_ptr<Session>> closed_;    // in this turn; callers may still hold references to them
   std::uint32_t last_serial_ = 0;
   StoreCore core_;
@@ -347,7 +356,7 @@ StoreServer::Loop::Origin StoreServer::Loop::origin_of(int fd, in6_addr& peer) {
     if (known->uid == ::geteuid() || known->uid == 0) return Origin::OwnUser;
   } else if (std::holds_alternative<PeerUsers::Elsewhere>(user)) {
     ++statistics_.by_address;
-    return Origin::Unknown;
+    return Origin::Elsewhere;
   } else if (std::holds_alternative<PeerUsers::CannotTell>(user)) {
     ++statistics_.by_address;
     if (std::exchange(knows_users_, false) && options_.log) {
@@ -440,6 +449,7 @@ bool StoreServer::Loop::add_session(Descriptor socket, Origin origin, const in6_
   sessions_[index]->socket = std::move(socket);
   sessions_[index]->serial = last_serial_;
   sessions_[index]->is_own_users = origin == Origin::OwnUser;
+  sessions_[index]->is_elsewhere = origin == Origin::Elsewhere;
   sessions_[index]->peer = peer;
   sessions_[index]->accepted = Clock::now();
   ++statistics_.open;
@@ -448,8 +458,8 @@ bool StoreServer::Loop::add_session(Descriptor socket, Origin origin, const in6_
   return true;
 }
 
-// Decides by the first bytes what the connection is. Returns false if it is not a client of this store: an agent's
-// link, which is handed over, or a stranger, which is dropped.
+// Decides by the first bytes what the connection is. Returns false if it is no client of this store, or not yet: an
+// agent's link, which is handed over, a stranger, which is dropped, or a client whose node is asked whose it is.
 bool StoreServer::Loop::identify(Session& session, std::string_view first_bytes) {
   if (options_.on_agent_link && first_bytes.front() == kAgentLinkByte) {
     hand_over(session, first_bytes);
@@ -462,7 +472,49 @@ bool StoreServer::Loop::identify(Session& session, std::string_view first_bytes)
   }
   session.identified = true;
   if (options_.clients) ++*options_.clients;
-  return true;
+  const auto ends = ends_of(session.socket.get());
+  if (!admitted_ || !session.is_elsewhere || !options_.ask_owner || !ends) return true;
+  Backlog& backlog = session.make_backlog();
+  backlog.unparsed = first_bytes;
+  backlog.awaits_owner = connection_name(*ends);
+  awaiting_[backlog.awaits_owner] = session.id();
+  ask_owner(session);
+  settle(session);
+  return false;
+}
+
+// ---- Whose a connection from another node is ----
+
+void StoreServer::Loop::ask_owner(Session& session) {
+  const Clock::time_point now = Clock::now();
+  if (now - session.accepted >= kOwnerLimit) return drop(session, "its node does not say whose it is");
+  deadlines_.emplace(now + kAskOwnerAgain, session.id());
+  options_.ask_owner(session.backlog->awaits_owner);
+}
+
+void StoreServer::Loop::take_owner(const std::string& answer) {
+  using Owner = OwnerAnswer::Owner;
+  const auto read = read_owner_answer(answer);
+  const auto waits = read ? awaiting_.find(read->connection) : awaiting_.end();
+  Session* const session = waits != awaiting_.end() ? find(waits->second) : nullptr;
+  if (session == nullptr) return;
+  if (!is_alive(session->socket.get())) return close(*session);  // the answer may be about another one's connection
+  if (read->owner == Owner::Own || read->owner == Owner::Unknown) {
+    awaiting_.erase(waits);
+    session->backlog->awaits_owner.clear();
+    const std::string first_bytes = std::exchange(session->backlog->unparsed, {});
+    return feed(*session, first_bytes);
+  }
+  ++statistics_.dropped;
+  ++statistics_.other_users;
+  users_log_.write([&] {
+    return "store: refused " + peer_of(session->socket.get()) + ": as its node says, " +
+           (read->owner == Owner::None ? "none of its processes has this connection"
+                                       : "its process belongs to " + read->user) +
+           ", and of a node's users only its ddprun's and root may connect" +
+           (options_.other_users_hint.empty() ? "" : "; " + options_.other_users_hint);
+  });
+  close(*session);
 }
 
 bool StoreServer::Loop::may_come_in(int fd) const {
@@ -488,6 +540,7 @@ void StoreServer::Loop::admit_only(const std::vector<std::string>& numeric_addre
 // ---- Input ----
 
 void StoreServer::Loop::read(Session& session) {
+  if (session.awaits_owner()) return close(session);  // only its end is heard now
   const auto size = ::recv(session.socket.get(), input_.data(), input_.size(), 0);
   if (size > 0) {
     statistics_.bytes_in += static_cast<std::uint64_t>(size);
@@ -537,6 +590,7 @@ void StoreServer::Loop::set_deadlines(Session& session) {
 }
 
 void StoreServer::Loop::on_deadline(Session& session) {
+  if (session.awaits_owner()) return ask_owner(session);
   if (session.decoder.undecided()) {
     session.is_silent = false;
     replies_.from = session.id();
@@ -636,7 +690,7 @@ void StoreServer::Loop::settle(Session& session) {
     return drop(session, "no room for more unfinished requests and unread answers");
 
   const bool may_read = !session.has_unparsed() && session.unsent() <= kUnsentLimit;
-  const std::uint32_t events = (may_read ? EPOLLIN : 0U) | (has_output ? EPOLLOUT : 0U);
+  const std::uint32_t events = session.awaits_owner() ? 0U : (may_read ? EPOLLIN : 0U) | (has_output ? EPOLLOUT : 0U);
   if (std::exchange(session.events, events) != events) {
     std::ignore = watch(EPOLL_CTL_MOD, session.socket.get(), events, session.id());
   }
@@ -656,6 +710,7 @@ void StoreServer::Loop::close(Session& session) { release(session).close(); }
 Descriptor StoreServer::Loop::release(Session& session) {
   core_.disconnected(session.id());
   if (options_.clients && session.identified) --*options_.clients;
+  if (session.awaits_owner()) awaiting_.erase(session.backlog->awaits_owner);
   session.backlog.reset();
   session.decoder = {};
   held_ -= session.held;
@@ -710,6 +765,9 @@ void StoreServer::reset() {
 }
 void StoreServer::admit_only(const std::vector<std::string>& numeric_addresses) {
   loop_->ask([numeric_addresses](Loop& loop) { loop.admit_only(numeric_addresses); });
+}
+void StoreServer::take_owner(const std::string& answer) {
+  loop_->post([answer](Loop& loop) { loop.take_owner(answer); });
 }
 void StoreServer::set(const std::string& key, const std::string& value) {
   loop_->post([key, value](Loop& loop) { loop.set(key, value); });

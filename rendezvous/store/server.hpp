@@ -5,7 +5,8 @@
 //
 // The worst that a stranger can do is lose his own connection:
 //   * A connection within this machine must be one of this process's own user, or root's (net/peer_user.hpp). It is
-//     refused when it is accepted, before a byte of it is read. For others admit_only() decides by their addresses.
+//     refused when it is accepted, before a byte of it is read. For others admit_only() decides by their addresses,
+//     and the nodes at these say whether the user is theirs (Options::ask_owner) before a request is carried out.
 //   * Nonsense is closed. Half of a first request's first bytes is closed after kPrefaceLimit. Silence is legitimate
 //     (PyTorch 1.9 – 2.0 keep a silent connection for each worker), so it has no deadline.
 //   * A client that does not read its answers is not read from either; it costs kUnsentLimit and one answer.
@@ -38,6 +39,8 @@ namespace ddp::rendezvous {
 inline constexpr std::size_t kUnsentLimit = 1024 * 1024;
 inline constexpr std::size_t kUnsentHardLimit = kMaxReplyBytes + 2 * kUnsentLimit;
 inline constexpr std::chrono::seconds kPrefaceLimit{5};
+// How long a client from another machine waits for what its node says of it.
+inline constexpr std::chrono::seconds kOwnerLimit{20};
 // First byte of a ddprun agent's link, see Options::on_agent_link; no c10d client begins with it.
 inline constexpr char kAgentLinkByte = '\xdd';
 // Default limit of what the store keeps. The largest known user, Gloo of PyTorch 1.13, leaves 142 MB for 1,024 ranks.
@@ -73,6 +76,10 @@ class StoreServer {
     // that was received on it so far, which is nothing when reset() came first. Called on the server's thread; must not
     // block. If there is no function, such a connection is nonsense.
     std::function<void(Descriptor socket, std::string first_bytes)> on_agent_link = {};
+    // Asks the node that a connection comes from whose it is (net/connection_owner.hpp); take_owner() has the answer.
+    // Called on the server's thread, again and again until there is one; must not block. Used after admit_only(); if
+    // there is no function, a client from another machine may in by its address alone.
+    std::function<void(const std::string& connection)> ask_owner = {};
     // Has the number of open connections whose first bytes were those of a client, if somebody wants to know: in memory
     // that outlives this process.
     std::atomic<int>* clients = nullptr;
@@ -99,6 +106,10 @@ class StoreServer {
   // Clients that have spoken before stay, and agent links are not affected. Text that is not a numeric address is
   // ignored.
   void admit_only(const std::vector<std::string>& numeric_addresses);
+
+  // Takes an owner_answer(), and returns at once. Only clients of the user of the node's ddprun, or root's, may in, and
+  // those whose user nobody knows.
+  void take_owner(const std::string& answer);
 
   // Sets a key as a client would. The key is as on the wire ("/ddprun/failure"). Returns at once; calls keep their
   // order.

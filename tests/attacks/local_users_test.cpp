@@ -2,8 +2,10 @@
 // Other users of a machine on which a job runs. They reach loopback, as everybody on the machine does.
 #include <signal.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <catch2/catch.hpp>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -210,4 +212,52 @@ TEST_CASE("local users: another user does not get into a store that rank 0 of li
   options.environment["RANK"] = "1";
   CHECK(run({INIT_WORKER}, options).code == 0);
   CHECK(rank0.wait().code == 0);
+}
+
+TEST_CASE(
+    "local users: another user of another node does not write the store, also if he has gone when his node is asked",
+    "[attacks][integration]") {
+  if (::geteuid() != 0) skip("only root can be another user");
+  const Hosts hosts(2);
+  const std::string port = std::to_string(free_port());
+  std::vector<std::unique_ptr<Process>> nodes;
+  for (const int host : {0, 1}) {
+    const Words options = {"--nnodes=2", "--node-rank=" + std::to_string(host), "--master-addr=10.7.0.1",
+                           "--master-port=" + port, "--secret=none"};
+    nodes.push_back(std::make_unique<Process>(hosts.on(host, ddprun(options, Words{"count"} + kUntilTold))));
+  }
+  for (const auto& node : nodes) node->wait_for("up");
+  // Returns the process of a user of the other node that sends this. It prints what it hears.
+  const auto send = [&](const std::string& user, const std::string& bytes) {
+    std::string text;
+    for (const char c : bytes) text += "\\x" + to_hex(std::string(1, c));
+    return std::make_unique<Process>(hosts.on(
+        1, {"setpriv", "--reuid=" + user, "--clear-groups", FAKE_PEER_BINARY, "connect", "10.7.0.1", port, text}));
+  };
+  // As releases before 2.1 ask. The answer has eight bytes before the value.
+  const auto value_bytes = [&] {
+    std::string get(1, '\x02');
+    append_bytes(get, "/k");
+    const auto reader = send("0", get);
+    reader->wait_for("heard");
+    return reader->out();
+  };
+  const auto owner = send("0", kHello + set_request("/k", "ours"));
+  owner->wait_for("heard 4 bytes");
+  CHECK_THAT(value_bytes(), Contains("heard 12 bytes"));
+
+  const auto other = send("65534", kHello + set_request("/k", "theirs"));
+  other->wait_for("closed");
+  CHECK(count(other->out(), "heard") == 0);
+  const pid_t agent = agent_of(*nodes[1]);
+  REQUIRE(::kill(agent, SIGSTOP) == 0);
+  wait_until([agent] { return state_of(agent) == 'T'; });
+  const auto gone = send("65534", kHello + set_request("/k", "theirs"));
+  gone->wait_for("connected");
+  gone->signal(SIGKILL);
+  gone->wait();
+  REQUIRE(::kill(agent, SIGCONT) == 0);
+  CHECK_THAT(value_bytes(), Contains("heard 12 bytes"));
+  for (const auto& node : nodes) tell_workers(*node);
+  for (const auto& node : nodes) CHECK(node->wait().code == 0);
 }

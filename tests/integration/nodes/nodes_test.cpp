@@ -197,13 +197,16 @@ TEST_CASE("nodes: an agent that looks for the coordinator at a wrong port report
   }
 }
 
-TEST_CASE("nodes: a host whose options differ from the others' reports both, and the job waits for the right one",
-          "[launcher][integration]") {
+TEST_CASE(
+    "nodes: a host whose options differ from the others' is refused with both (but the id), and the job waits for the "
+    "right one",
+    "[launcher][integration]") {
   const Hosts hosts(3);
   const Words c10d = {"--rdzv-backend=c10d", "--rdzv-endpoint=node0:29400"};
   const Words right = c10d + Words{"--nnodes=2", "--rdzv-id=job"};
   NodesJob job(hosts, {}, {"meet"});
   Process& coordinator = job.start(0, right);
+  coordinator.wait_for(" and knows the --rdzv-id may join this job");
   struct Case {
     Words options;
     std::string said;
@@ -212,7 +215,7 @@ TEST_CASE("nodes: a host whose options differ from the others' reports both, and
     return what + " is " + there + " on this host and " + here + " at the coordinator: give all hosts the same";
   };
   const std::vector<Case> cases = {
-      {c10d + Words{"--nnodes=2", "--rdzv-id=other"}, differ("--rdzv-id", "'other'", "'job'")},
+      {c10d + Words{"--nnodes=2", "--rdzv-id=other"}, "the coordinator's job has another --rdzv-id than 'other'"},
       {c10d + Words{"--nnodes=3", "--rdzv-id=job"}, differ("--nnodes", "3", "2")},
       {c10d + Words{"--nnodes=1:2", "--rdzv-id=job"}, differ("--nnodes", "1:2", "2")},
       {right + Words{"--max-restarts=1"}, differ("--max-restarts", "1", "0")},
@@ -226,7 +229,9 @@ TEST_CASE("nodes: a host whose options differ from the others' reports both, and
     CAPTURE(result.err);
     CHECK(result.code == 1);
     CHECK(count(result.err, cases[i].said) == 1);
+    CHECK(count(result.err, "'job'") == 0);  // without a secret, the id is what a stranger has to know
   }
+  coordinator.wait_for("its --rdzv-id is 'other', this job's 'job'");
   Process newer(hosts.on(2, {FAKE_PEER_BINARY, "connect", "10.7.0.1", "29400", "\\xddddprun\\x63\\x00 and more"}));
   newer.wait_for("closed");
   CHECK(count(newer.out(), "heard 49 bytes") == 1);  // the coordinator's preface, which has its version
@@ -298,14 +303,14 @@ TEST_CASE("nodes: with a secret only nodes that know it are let in, and workers 
   CHECK(count(only_here.err, "the coordinator at node0:29400 has no secret, this node has one") == 1);
 }
 
-TEST_CASE("nodes: the store serves only the job's hosts", "[launcher][integration]") {
+TEST_CASE("nodes: the store serves only the job's hosts, and there only the job's user", "[launcher][integration]") {
   const Hosts hosts(3);
   NodesJob job(hosts, static_job(2), {"meet", "catch=USR1", "ready", "wait"});
   job.start_ranked(0);
   // Sends ADD 1 to "key", which is answered by eight bytes.
-  const auto is_served = [&](int host) {
+  const auto is_served = [&](int host, const Words& as = {}) {
     const std::string add = "\\x03\\x03\\x00\\x00\\x00\\x00\\x00\\x00\\x00key\\x01\\x00\\x00\\x00\\x00\\x00\\x00\\x00";
-    Process client(hosts.on(host, {FAKE_PEER_BINARY, "connect", "10.7.0.1", "29500", add}));
+    Process client(hosts.on(host, as + Words{FAKE_PEER_BINARY, "connect", "10.7.0.1", "29500", add}));
     client.wait_for("connected");
     client.wait_for("\n", 2);
     return count(client.out(), "heard 8 bytes") == 1;
@@ -315,6 +320,10 @@ TEST_CASE("nodes: the store serves only the job's hosts", "[launcher][integratio
   job.start_ranked(1);
   for (const int host : {0, 1}) job.on(host).wait_for("ready");
   CHECK_FALSE(is_served(2));
+  if (geteuid() == 0) {
+    CHECK_FALSE(is_served(1, {"setpriv", "--reuid=65534", "--clear-groups"}));
+    job.on(0).wait_for("as its node says, its process belongs to nobody (uid 65534)");
+  }
   CHECK(is_served(1));
   CHECK(is_served(0));
   for (const int host : {0, 1}) job.on(host).signal(SIGUSR1);

@@ -53,7 +53,7 @@ TEST_CASE("slurm: two jobs that are given one endpoint are not merged", "[launch
   one.start(0, {}, in_step(7, 0, 0)).wait_for("1 of 2 there");
   const Result refused = other.start(1, {}, in_step(8, 0, 1)).wait();
   CHECK(refused.code == 1);
-  CHECK(count(refused.err, "--rdzv-id is 'slurm-8.0' on this host and 'slurm-7.0' at the coordinator") == 1);
+  CHECK(count(refused.err, "the coordinator's job has another --rdzv-id than 'slurm-8.0' of this host") == 1);
   CHECK(refused.out.empty());
   one.start(1, {}, in_step(7, 0, 1));
   for (const int host : {0, 1}) CHECK(one.on(host).wait().code == 0);

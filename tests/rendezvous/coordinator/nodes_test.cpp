@@ -99,10 +99,13 @@ TEST_CASE("coordinator: a node of another job is refused with a message that quo
     job.join("b", 1);
     CHECK(job.leaves("b", 1));
     CHECK(job.core.round() == 0);
+    CHECK((job.said.find("its --rdzv-id is 'k', this job's 'j'") != std::string::npos) == (job.job.id == "k"));
     return job.told("b").reason;
   };
-  CHECK(refusal([](JobShape& j) { j.id = "k"; }) ==
-        "--rdzv-id is 'k' on this host and 'j' at the coordinator: give all hosts the same");
+  CHECK(
+      refusal([](JobShape& j) { j.id = "k"; }) ==
+      "the coordinator's job has another --rdzv-id than 'k' of this host (the coordinator's log shows both): give all "
+      "hosts the same");
   CHECK(refusal([](JobShape& j) { j.max_nodes = 4; }) ==
         "--nnodes is 2:4 on this host and 2 at the coordinator: give all hosts the same");
   CHECK(refusal([](JobShape& j) { j.max_restarts = 5; }) ==

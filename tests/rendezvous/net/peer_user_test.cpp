@@ -7,6 +7,7 @@
 #include <functional>
 #include <tuple>
 
+#include "rendezvous/net/connection_owner.hpp"
 #include "rendezvous/net/listen.hpp"
 #include "rendezvous/net/socket_process.hpp"
 #include "tests/rendezvous/store/raw_connection.hpp"
@@ -137,6 +138,50 @@ TEST_CASE("peer user: what took over the port of a peer that has gone is not tak
     CHECK(is_gone(users.of(first.fd(), ends)));
   }
   CHECK(has_port);
+}
+
+TEST_CASE("peer user: a machine says whose its end of a connection is, also if the other end's address was translated",
+          "[rendezvous][integration]") {
+  PeerUsers users(GENERATE(Source::SockDiag, Source::ProcNet));
+  const Pair link = connected("127.0.0.1", false);
+  const auto owner = [&](const ConnectionEnds& ends) {
+    const auto answer = read_owner_answer(owner_answer(users, connection_name(ends), link.ends()));
+    REQUIRE(answer);
+    CHECK(answer->connection == connection_name(ends));
+    return answer->owner;
+  };
+  using Owner = OwnerAnswer::Owner;
+  for (const std::string to : {"127.0.0.7", "::1"}) {
+    Pair own = connected(to, to == "::1");
+    const Pair others = connected(to, to == "::1", true);
+    CHECK(owner(own.ends()) == Owner::Own);
+    CHECK(owner(others.ends()) == Owner::Other);
+    ConnectionEnds translated = own.ends(), of_other = others.ends(), to_other_port = own.ends();
+    translated.local.address.s6_addr[14] = of_other.local.address.s6_addr[14] = 9;
+    to_other_port.local.port = 1;
+    CHECK(owner(translated) == Owner::Own);
+    CHECK(owner(of_other) == Owner::Other);
+    CHECK(owner(to_other_port) == Owner::None);
+    const ConnectionEnds closed = own.ends();
+    own.client.close();
+    CHECK(owner(closed) == Owner::None);
+  }
+}
+
+TEST_CASE("peer user: whose a connection is cannot be told without a source, or before one has shown anything",
+          "[rendezvous][integration]") {
+  PeerUsers none(Source::None), unproven;
+  ConnectionEnds ends = {};
+  ends.local = {mapped("::ffff:198.51.100.77", 0).sin6_addr, 29500};
+  ends.peer = {mapped("::ffff:198.51.100.78", 0).sin6_addr, 4711};
+  CHECK(owner_answer(none, connection_name(ends), {}) == "198.51.100.78 4711 198.51.100.77 29500 unknown");
+  CHECK(owner_answer(unproven, connection_name(ends), {}) == "198.51.100.78 4711 198.51.100.77 29500 unknown");
+  for (const std::string nonsense : {"", "a b c d", "198.51.100.78 4711", "198.51.100.78 65536 198.51.100.77 1"}) {
+    CHECK(owner_answer(none, nonsense, {}).empty());
+    CHECK_FALSE(read_owner_answer(nonsense));
+  }
+  CHECK(read_owner_answer("fd00::2 1 fd00::1 2 other alice (uid 7)")->user == "alice (uid 7)");
+  CHECK(read_owner_answer("fd00::2 1 fd00::1 2")->owner == OwnerAnswer::Owner::Unknown);
 }
 
 TEST_CASE("peer user: without any source nothing is said, with the reason", "[rendezvous][integration]") {

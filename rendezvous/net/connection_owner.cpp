@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "rendezvous/net/connection_owner.hpp"
+
+#include <arpa/inet.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <variant>
+
+#include "rendezvous/base/text.hpp"
+
+namespace ddp::rendezvous {
+namespace {
+
+using Owner = OwnerAnswer::Owner;
+
+constexpr std::string_view kOwn = "own", kNone = "none", kUnknown = "unknown", kOther = "other ";
+
+std::string name_of(const ConnectionEnds::End& end) {
+  char text[INET6_ADDRSTRLEN] = {};
+  const bool is_v4 = IN6_IS_ADDR_V4MAPPED(&end.address);
+  ::inet_ntop(is_v4 ? AF_INET : AF_INET6, is_v4 ? &end.address.s6_addr[12] : end.address.s6_addr, text, sizeof text);
+  return text + (" " + std::to_string(end.port));
+}
+
+std::string take_word(std::string_view& rest) {
+  const std::size_t end = std::min(rest.find(' '), rest.size());
+  std::string word(rest.substr(0, end));
+  rest.remove_prefix(std::min(end + 1, rest.size()));
+  return word;
+}
+
+std::optional<ConnectionEnds::End> take_end(std::string_view& rest) {
+  std::string address = take_word(rest);
+  const auto port = parse_number<std::uint16_t>(take_word(rest));
+  if (address.find(':') == std::string::npos) address.insert(0, "::ffff:");
+  ConnectionEnds::End end = {};
+  if (!port || ::inet_pton(AF_INET6, address.c_str(), &end.address) != 1) return std::nullopt;
+  end.port = *port;
+  return end;
+}
+
+}  // namespace
+
+std::string connection_name(const ConnectionEnds& ends) { return name_of(ends.peer) + " " + name_of(ends.local); }
+
+std::string owner_answer(PeerUsers& users, std::string_view connection, const std::optional<ConnectionEnds>& link) {
+  const auto peer = take_end(connection);
+  const auto local = take_end(connection);
+  if (!peer || !local) return "";
+  const PeerUsers::Answer answer = users.of_this_machine({*local, *peer}, link);
+  std::string owner(kUnknown);
+  if (const auto* known = std::get_if<PeerUsers::Known>(&answer)) {
+    const bool is_own = known->uid == ::geteuid() || known->uid == 0;
+    owner = is_own ? std::string(kOwn) : std::string(kOther) + user_name(known->uid);
+  } else if (std::holds_alternative<PeerUsers::Gone>(answer)) {
+    owner = kNone;
+  }
+  return connection_name({*local, *peer}) + " " + owner;
+}
+
+std::optional<OwnerAnswer> read_owner_answer(std::string_view answer) {
+  const auto peer = take_end(answer);
+  const auto local = take_end(answer);
+  if (!peer || !local) return std::nullopt;
+  const std::string far = name_of(*peer);
+  OwnerAnswer read{.connection = connection_name({*local, *peer}), .address = far.substr(0, far.find(' '))};
+  if (answer == kOwn) read.owner = Owner::Own;
+  if (answer == kNone) read.owner = Owner::None;
+  if (answer.starts_with(kOther)) {
+    read.owner = Owner::Other;
+    read.user = answer.substr(kOther.size());
+  }
+  return read;
+}
+
+}  // namespace ddp::rendezvous
