@@ -77,6 +77,13 @@ Reason accept_nodes(JobRecord& record) {
     if (const Reason why = accept(state)) return why;
     std::reverse(state.failures.begin(), state.failures.end());  // to be taken from the end
   }
+  if (record.phase == static_cast<int>(CoordinatorCore::Phase::Opening)) {
+    const auto is_empty = [](const JobRecord::Member& member) { return member.incarnation.empty(); };
+    if (std::any_of(record.members.begin(), record.members.end(), is_empty)) return "a round begins with an empty seat";
+    const auto is_own = [&record](const JobRecord::Member& member) { return member.incarnation == record.own; };
+    if (std::none_of(record.members.begin(), record.members.end(), is_own))
+      return "a round begins without its coordinator's node";
+  }
   for (JobRecord::Member& member : record.members) {
     if (!member.incarnation.empty()) member.host = states.at(member.incarnation).host;
     make_lines({&member.address, &member.arrived_at});
