@@ -156,6 +156,12 @@ TEST_CASE("recovery: a record that cannot be true is refused, and its words are 
   CHECK(why(running, [](JobRecord& r) { r.members[1].addresses = {"elsewhere"}; }) == "addresses is no address");
   CHECK(why(running, [](JobRecord& r) { r.members[1].base_rank = 7; }) == "base_rank is 7");
   CHECK(why(running, [](JobRecord& r) { r.spent = {JobRecord::Age::max()}; }) == "spent is 9223372036854775807");
+  JobRecord opening = running;
+  opening.phase = static_cast<int>(CoordinatorCore::Phase::Opening);
+  opening.run.reset();
+  CHECK(why(opening, [](JobRecord&) {}).empty());
+  CHECK(why(opening, [](JobRecord& r) { r.members[1] = {}; }) == "a round begins with an empty seat");
+  CHECK(why(opening, [](JobRecord& r) { r.own = "z"; }) == "a round begins without its coordinator's node");
 
   JobRecord odd = stopping;
   odd.host = odd.why_round = odd.stop.reason = "\x1b]0;title\x07";
