@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Runs seeds through the simulator.
 //
-//   sim                   runs DDPRUN_SIM_SEEDS seeds (10000), from 1, and prints what they reached. Fails if a promise
+//   sim                   runs DDPRUN_SIM_SEEDS seeds (5000), from 1, and prints what they reached. Fails if a promise
 //                         is broken, or if 5000 seeds or more leave out something that must be reached
 //   sim --seeds A:B       runs these seeds
 //   sim --seed N          runs one seed; with --trace it prints what happens
@@ -10,8 +10,8 @@
 //   sim --digest          prints one number for all that happens in the seeds, to compare two versions of the cores
 //   sim --transcripts F   runs the scripted scenarios (scenarios.cpp) and writes what happens in each into folder F
 //   sim --compare F       compares what happens in them with the files in F
-//   sim --crowd           4,000 agents form a round: prints how many messages it takes, and how much longer than with
-//                         1,000
+//   sim --crowd           2,000 agents (DDPRUN_SIM_CROWD) form a round: prints how many messages it takes, and how much
+//                         longer than with a quarter of them
 //
 // A seed that breaks a promise is made smaller and printed with what happened in it.
 #include <algorithm>
@@ -59,6 +59,16 @@ void on_abort(int) {
   std::fprintf(stderr, "seed %llu breaks a promise: A core's DDP_CHECK holds.\nrerun: sim%s --seed %llu --trace\n",
                number(running_seed), is_hostile ? " --hostile" : "", number(running_seed));
   std::_Exit(1);
+}
+
+[[noreturn]] void refuse(const std::string& what) {
+  std::fprintf(stderr, "sim: %s; the first lines of tests/sim/main.cpp list the options\n", what.c_str());
+  std::exit(2);
+}
+
+std::uint64_t to_number(const std::string& text) {
+  const auto number = rendezvous::parse_number<std::uint64_t>(text);
+  return number ? *number : (refuse("'" + text + "' is no number"), 0);
 }
 
 double cpu_seconds() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
@@ -188,10 +198,12 @@ std::optional<double> run_crowd(int agents, bool fails) {
 }
 
 bool is_linear(bool fails) {
+  const char* const given = std::getenv("DDPRUN_SIM_CROWD");
+  const int agents = given != nullptr ? static_cast<int>(to_number(given)) : 2000;
   double least[2] = {0, 0};
   for (int repeat = 0; repeat < 3; ++repeat) {  // the quickest counts: other programs run as well
     for (const int size : {0, 1}) {
-      const auto seconds = run_crowd(size == 0 ? 1000 : 4000, fails);
+      const auto seconds = run_crowd(size == 0 ? agents / 4 : agents, fails);
       if (!seconds) return false;
       least[size] = repeat == 0 ? *seconds : std::min(least[size], *seconds);
     }
@@ -208,22 +220,12 @@ int run_crowds() {
 }
 
 struct Options {
-  std::uint64_t first = 1, last = 10000;
+  std::uint64_t first = 1, last = kEnoughToReachAll;
   std::optional<std::uint64_t> one;
   bool with_trace = false, crowd = false, brief = false, digest = false;
   std::string write_to, compare_with;  // folders with transcripts
   std::string seeds_of;
 };
-
-[[noreturn]] void refuse(const std::string& what) {
-  std::fprintf(stderr, "sim: %s; the first lines of tests/sim/main.cpp list the options\n", what.c_str());
-  std::exit(2);
-}
-
-std::uint64_t to_number(const std::string& text) {
-  const auto number = rendezvous::parse_number<std::uint64_t>(text);
-  return number ? *number : (refuse("'" + text + "' is no number"), 0);
-}
 
 Options parse(int argc, char** argv) {
   Options options;
