@@ -266,8 +266,8 @@ void Coordinator::on_look_answer(AgentId from, LookAnswer answer) {
 
 // ---- Whose a worker's connection is ----
 
-// The store asks again until it has an answer, so a node whose link is down is asked later. Where nobody
-// knows, as behind an address that stands for several machines, the question itself is the answer.
+// The store asks again until it has an answer, so a node whose link is down is asked later. Where nobody knows, as
+// behind an address that stands for several machines, the question itself is the answer.
 void Coordinator::ask_owner(const std::string& connection) {
   const auto asked = read_owner_answer(connection);
   if (!asked) return;

@@ -87,8 +87,8 @@ struct Backlog {
   std::string out;  // answers; those before `sent` have left
   std::size_t sent = 0;
   std::string unparsed;
-  std::string
-      awaits_owner;  // the connection's name, while the node that it comes from is asked whose it is; else empty
+  std::string awaits_owner;  // the connection's name, while its node is asked whose it is; else empty
+  Clock::time_point asked;   // since then
 
   std::size_t unsent() const { return out.size() - sent; }
   std::size_t held() const { return sizeof *this + out.capacity() + unparsed.capacity() + awaits_owner.capacity(); }
@@ -477,6 +477,7 @@ bool StoreServer::Loop::identify(Session& session, std::string_view first_bytes)
   Backlog& backlog = session.make_backlog();
   backlog.unparsed = first_bytes;
   backlog.awaits_owner = connection_name(*ends);
+  backlog.asked = Clock::now();
   awaiting_[backlog.awaits_owner] = session.id();
   ask_owner(session);
   settle(session);
@@ -487,7 +488,7 @@ bool StoreServer::Loop::identify(Session& session, std::string_view first_bytes)
 
 void StoreServer::Loop::ask_owner(Session& session) {
   const Clock::time_point now = Clock::now();
-  if (now - session.accepted >= kOwnerLimit) return drop(session, "its node does not say whose it is");
+  if (now - session.backlog->asked >= kOwnerLimit) return drop(session, "its node does not say whose it is");
   deadlines_.emplace(now + kAskOwnerAgain, session.id());
   options_.ask_owner(session.backlog->awaits_owner);
 }
