@@ -3,6 +3,7 @@
 //   * It is refused at the link, or it passes the link as it is and every reader takes it or says that it is none.
 //   * What an agent then tells a command is read by the command, whatever the other nodes have answered.
 //   * A report for an issue is printable, and JSON.
+//   * Words about whose a connection is name one connection, or are refused.
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -18,6 +19,7 @@
 #include "rendezvous/link/codec.hpp"
 #include "rendezvous/link/printable.hpp"
 #include "rendezvous/link/shallow_json.hpp"
+#include "rendezvous/net/connection_owner.hpp"
 
 namespace ddp::launcher::fuzz {
 namespace {
@@ -57,6 +59,14 @@ void check_report(const std::string& text) {
   DDP_CHECK(parse_shallow(again).is_object(), again);
 }
 
+void check_owner(const std::string& text) {
+  const auto read = rendezvous::read_owner_answer(text);
+  if (!read) return;
+  const auto again = rendezvous::read_owner_answer(read->connection);
+  DDP_CHECK(again && again->connection == read->connection && again->address == read->address, text);
+  DDP_CHECK(read->connection.starts_with(read->address + " "), text);
+}
+
 void check(const std::string& input) {
   rendezvous::FrameDecoder decoder;
   decoder.feed(encode(rendezvous::LookAnswer{1, "B", input}));
@@ -66,6 +76,7 @@ void check(const std::string& input) {
   check_state(text);
   check_answers(text);
   check_report(text);
+  check_owner(text);
 }
 
 }  // namespace

@@ -33,6 +33,8 @@ int main(int argc, char** argv) {
   node.recorders = {{1, R"({"groups":[{"name":"world","operations":[{"sequence":1,"operation":"all_reduce"}]}]})"}};
   seeds.write(node_report_json(node));
   seeds.write(R"({"error":"its answer is too large to be sent"})");
+  seeds.write("10.0.0.7 41234 10.0.0.1 29500 own");
+  seeds.write("fd00::7 41234 fd00::1 29500 other alice (uid 1000)");
   seeds.write(std::string(30, '[') + std::string(30, ']'));
   return 0;
 }
