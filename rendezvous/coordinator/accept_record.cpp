@@ -44,7 +44,7 @@ Reason accept_numbers(JobRecord& r) {
   for (const auto& [name, count] : r.first_causes) check.in_range("first_causes", count, 0, kMaxInt - 1);
   for (const JobRecord::Member& m : r.members) {
     check_age(check, "members.heard", m.heard);
-    check.in_range("members.slots", m.slots, 0, kMaxSlots);
+    check.in_range("members.slots", m.slots, m.incarnation.empty() ? 0 : 1, kMaxSlots);
   }
   return check.reason();
 }

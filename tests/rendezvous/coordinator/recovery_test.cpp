@@ -155,6 +155,7 @@ TEST_CASE("recovery: a record that cannot be true is refused, and its words are 
   CHECK(why(stopping, [](JobRecord& r) { r.failures.push_back(r.failures[0]); }) == "two failures of local rank 0");
   CHECK(why(running, [](JobRecord& r) { r.members[1].addresses = {"elsewhere"}; }) == "addresses is no address");
   CHECK(why(running, [](JobRecord& r) { r.members[1].base_rank = 7; }) == "base_rank is 7");
+  CHECK(why(running, [](JobRecord& r) { r.members[1].slots = 0; }) == "members.slots is 0");
   CHECK(why(running, [](JobRecord& r) { r.spent = {JobRecord::Age::max()}; }) == "spent is 9223372036854775807");
   JobRecord opening = running;
   opening.phase = static_cast<int>(CoordinatorCore::Phase::Opening);
