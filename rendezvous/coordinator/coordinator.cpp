@@ -266,24 +266,36 @@ void Coordinator::on_look_answer(AgentId from, LookAnswer answer) {
 
 // ---- Whose a worker's connection is ----
 
+namespace {
+
+bool has_address(const Node& node, const std::string& address) {
+  const auto& own = node.state.addresses;
+  return std::find(own.begin(), own.end(), address) != own.end();
+}
+
+}  // namespace
+
 // The store asks again until it has an answer, so a node whose link is down is asked later. Where nobody knows, as
 // behind an address that stands for several machines, the question itself is the answer.
 void Coordinator::ask_owner(const std::string& connection) {
   const auto asked = read_owner_answer(connection);
   if (!asked) return;
-  std::vector<AgentId> from_there, others;  // nodes whose links come from that address, and nodes that have it besides
-  bool is_known = false;
-  for (const auto& [incarnation, node] : core_.roster().nodes()) {
-    const auto& own = node.state.addresses;
-    const bool has_it = std::find(own.begin(), own.end(), asked->address) != own.end();
-    const bool comes_from_it = node.address == asked->address;
-    if ((comes_from_it && !has_it) || (has_it && !node.state.can_look)) return stores_->take_owner(connection);
-    is_known = is_known || has_it;
-    if (has_it && links_.contains(node.link)) (comes_from_it ? from_there : others).push_back(node.link);
-  }
-  if (!is_known) return stores_->take_owner(connection);
-  for (const AgentId agent : from_there.empty() ? others : from_there) {
-    links_.at(agent)->send(LookRequest{kOwnerNumber, kOwnerQuestion, connection});
+  const auto nodes_where = [this](const auto& is_meant) {
+    std::vector<const Node*> found;
+    for (const auto& [incarnation, node] : core_.roster().nodes()) {
+      if (is_meant(node)) found.push_back(&node);
+    }
+    return found;
+  };
+  auto there = nodes_where([&asked](const Node& node) { return node.address == asked->address; });  // its link comes so
+  if (there.empty()) there = nodes_where([&asked](const Node& node) { return has_address(node, asked->address); });
+  const bool can_tell = std::all_of(there.begin(), there.end(), [&asked](const Node* node) {
+    return node->state.can_look && has_address(*node, asked->address);
+  });
+  if (there.empty() || !can_tell) return stores_->take_owner(connection);
+  for (const Node* const node : there) {
+    const auto link = links_.find(node->link);
+    if (link != links_.end()) link->second->send(LookRequest{kOwnerNumber, kOwnerQuestion, connection});
   }
 }
 
@@ -291,8 +303,7 @@ void Coordinator::on_owner_answer(AgentId from, const std::string& answer) {
   const Node* const node = core_.roster().on_link(from);
   const auto read = read_owner_answer(answer);
   if (node == nullptr || !read || printable_line(answer) != answer) return;
-  const auto& own = node->state.addresses;
-  if (std::find(own.begin(), own.end(), read->address) != own.end()) stores_->take_owner(answer);
+  if (has_address(*node, read->address)) stores_->take_owner(answer);
 }
 
 // What somebody looks at never cuts off a link: an answer that would wait behind much else is left out.
