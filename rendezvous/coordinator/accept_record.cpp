@@ -130,6 +130,9 @@ Reason accept(JobRecord& record) {
   const bool is_stopping = record.phase == static_cast<int>(CoordinatorCore::Phase::Stopping);
   const bool is_failure = record.stop.trigger == static_cast<int>(CoordinatorCore::Trigger::Failure);
   if (is_stopping && is_failure && record.failures.empty()) return "a failure of nobody";
+  const bool is_final = record.stop.trigger == static_cast<int>(CoordinatorCore::Trigger::Final);
+  const int code = record.stop.cause ? record.stop.cause->status.shell_code() : record.stop.exit_code;
+  if (is_stopping && is_final && (code == 0 || code != record.stop.exit_code)) return "its stop ends with a wrong code";
   make_lines({&record.instance, &record.node, &record.host, &record.own, &record.why_round, &record.who_makes_room,
               &record.stop.reason});
   for (JobRecord::Loss& loss : record.losses) make_lines({&loss.text, &loss.stopped_itself, &loss.name});

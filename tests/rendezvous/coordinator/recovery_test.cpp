@@ -157,6 +157,11 @@ TEST_CASE("recovery: a record that cannot be true is refused, and its words are 
   CHECK(why(running, [](JobRecord& r) { r.members[1].base_rank = 7; }) == "base_rank is 7");
   CHECK(why(running, [](JobRecord& r) { r.members[1].slots = 0; }) == "members.slots is 0");
   CHECK(why(running, [](JobRecord& r) { r.spent = {JobRecord::Age::max()}; }) == "spent is 9223372036854775807");
+  JobRecord told_to_end = stopping;
+  told_to_end.stop.trigger = static_cast<int>(CoordinatorCore::Trigger::Final);
+  told_to_end.stop.cause.reset();
+  CHECK(why(told_to_end, [](JobRecord& r) { r.stop.exit_code = 143; }).empty());
+  CHECK(why(told_to_end, [](JobRecord& r) { r.stop.exit_code = 0; }) == "its stop ends with a wrong code");
   JobRecord opening = running;
   opening.phase = static_cast<int>(CoordinatorCore::Phase::Opening);
   opening.run.reset();
