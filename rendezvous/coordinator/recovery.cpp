@@ -225,6 +225,8 @@ void CoordinatorCore::restore_members(const JobRecord& record, TimePoint recorde
     node.base_rank = member.base_rank;  // mutant: restored_rank
     node.heard = node.unheard_since = recorded - member.heard;
     node.state = state_of(member);
+    // Its seat is its rank, whatever the record says: two nodes of one rank would be taken for rivals.
+    if (config_.job.node_ranks_given) node.state.node_rank = static_cast<int>(members.size()) - 1;
     node.state.job = config_.job;
     node.state.epoch = config_.epoch;
   }

@@ -63,6 +63,22 @@ TEST_CASE("recovery: nodes that come back hear the same Run, and nothing is stop
   CHECK(job.core.round() == 1);
 }
 
+TEST_CASE("recovery: where nodes have ranks of their own, a node's rank is its seat, whatever the record says",
+          "[rendezvous][unit]") {
+  MortalJob job(1);
+  job.start();
+  const JobRecord left = job.record();
+  REQUIRE(left.members[1].node_rank == left.members[0].node_rank);
+  job.shape.node_ranks_given = true;
+  job.core = CoordinatorCore(apart(job.shape));
+  job.step(Recovered{left, seconds(0)});
+  AgentState b = job.on("b", WorkersPhase::Running);
+  b.node_rank = 1;
+  b.epoch = "e";
+  job.report(3, b);
+  CHECK(job.told(3).kind == Directive::Kind::Run);
+}
+
 TEST_CASE("recovery: a node that does not come back is lost", "[rendezvous][unit]") {
   MortalJob job(1);
   job.start();
