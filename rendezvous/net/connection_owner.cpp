@@ -16,12 +16,7 @@ using Owner = OwnerAnswer::Owner;
 
 constexpr std::string_view kOwn = "own", kNone = "none", kUnknown = "unknown", kOther = "other ";
 
-std::string name_of(const ConnectionEnds::End& end) {
-  char text[INET6_ADDRSTRLEN] = {};
-  const bool is_v4 = IN6_IS_ADDR_V4MAPPED(&end.address);
-  ::inet_ntop(is_v4 ? AF_INET : AF_INET6, is_v4 ? &end.address.s6_addr[12] : end.address.s6_addr, text, sizeof text);
-  return text + (" " + std::to_string(end.port));
-}
+std::string name_of(const ConnectionEnds::End& end) { return to_text(end.address) + " " + std::to_string(end.port); }
 
 std::string take_word(std::string_view& rest) {
   const std::size_t end = std::min(rest.find(' '), rest.size());
@@ -63,8 +58,7 @@ std::optional<OwnerAnswer> read_owner_answer(std::string_view answer) {
   const auto peer = take_end(answer);
   const auto local = take_end(answer);
   if (!peer || !local) return std::nullopt;
-  const std::string far = name_of(*peer);
-  OwnerAnswer read{.connection = connection_name({*local, *peer}), .address = far.substr(0, far.find(' '))};
+  OwnerAnswer read{.connection = connection_name({*local, *peer}), .address = to_text(peer->address)};
   if (answer == kOwn) read.owner = Owner::Own;
   if (answer == kNone) read.owner = Owner::None;
   if (answer.starts_with(kOther)) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Whose process has a connection that comes from another node. The store, which cannot know, asks the node that the
-// connection comes from, and that node's agent asks its kernel (peer_user.hpp):
+// Finds the user of a process on another node by the process's connection to the store. The store asks the other node,
+// whose agent asks the kernel there (peer_user.hpp):
 //
 //     store ── "10.0.0.7 41234 10.0.0.1 29500" ──▶ coordinator ──▶ agent of 10.0.0.7
 //       ◀── the same, and "own", "none", "unknown" or "other alice (uid 1000)" ──┘

@@ -49,13 +49,6 @@ bool is_loopback(const in6_addr& address) {
   return is_v4(address) ? address.s6_addr[12] == 127 : IN6_IS_ADDR_LOOPBACK(&address) != 0;
 }
 
-std::string to_text(const in6_addr& address) {
-  sockaddr_in6 v6 = {};
-  v6.sin6_family = AF_INET6;
-  v6.sin6_addr = address;
-  return numeric_address(reinterpret_cast<const sockaddr*>(&v6));
-}
-
 ConnectionEnds seen_from_there(const ConnectionEnds& ends) { return {ends.peer, ends.local}; }
 
 // Returns the interface that the socket is bound to, as in a VRF: its other end is bound to the same one.
@@ -100,6 +93,13 @@ bool user_is_ambiguous() {
 }
 
 }  // namespace
+
+std::string to_text(const in6_addr& address) {
+  sockaddr_in6 v6 = {};
+  v6.sin6_family = AF_INET6;
+  v6.sin6_addr = address;
+  return numeric_address(reinterpret_cast<const sockaddr*>(&v6));
+}
 
 bool ConnectionEnds::End::operator==(const End& other) const {
   return port == other.port && std::memcmp(&address, &other.address, sizeof address) == 0;

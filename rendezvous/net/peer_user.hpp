@@ -21,6 +21,8 @@
 
 namespace ddp::rendezvous {
 
+std::string to_text(const in6_addr& address);  // numeric, a v4-mapped one as v4
+
 // The two ends of a TCP connection; IPv4 addresses are v4-mapped.
 struct ConnectionEnds {
   struct End {

@@ -61,16 +61,6 @@ void on_abort(int) {
   std::_Exit(1);
 }
 
-[[noreturn]] void refuse(const std::string& what) {
-  std::fprintf(stderr, "sim: %s; the first lines of tests/sim/main.cpp list the options\n", what.c_str());
-  std::exit(2);
-}
-
-std::uint64_t to_number(const std::string& text) {
-  const auto number = rendezvous::parse_number<std::uint64_t>(text);
-  return number ? *number : (refuse("'" + text + "' is no number"), 0);
-}
-
 double cpu_seconds() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
 
 void print_lines(const std::vector<std::string>& lines) {
@@ -224,6 +214,16 @@ struct Options {
   std::string write_to, compare_with;  // folders with transcripts
   std::string seeds_of;
 };
+
+[[noreturn]] void refuse(const std::string& what) {
+  std::fprintf(stderr, "sim: %s; the first lines of tests/sim/main.cpp list the options\n", what.c_str());
+  std::exit(2);
+}
+
+std::uint64_t to_number(const std::string& text) {
+  const auto number = rendezvous::parse_number<std::uint64_t>(text);
+  return number ? *number : (refuse("'" + text + "' is no number"), 0);
+}
 
 Options parse(int argc, char** argv) {
   Options options;
