@@ -12,8 +12,6 @@
 namespace ddp::rendezvous {
 namespace {
 
-using Owner = OwnerAnswer::Owner;
-
 constexpr std::string_view kOwn = "own", kNone = "none", kUnknown = "unknown", kOther = "other ";
 
 std::string name_of(const ConnectionEnds::End& end) { return to_text(end.address) + " " + std::to_string(end.port); }
@@ -59,10 +57,10 @@ std::optional<OwnerAnswer> read_owner_answer(std::string_view answer) {
   const auto local = take_end(answer);
   if (!peer || !local) return std::nullopt;
   OwnerAnswer read{.connection = connection_name({*local, *peer}), .address = to_text(peer->address)};
-  if (answer == kOwn) read.owner = Owner::Own;
-  if (answer == kNone) read.owner = Owner::None;
+  if (answer == kOwn) read.owner = OwnerAnswer::Owner::Own;
+  if (answer == kNone) read.owner = OwnerAnswer::Owner::None;
   if (answer.starts_with(kOther)) {
-    read.owner = Owner::Other;
+    read.owner = OwnerAnswer::Owner::Other;
     read.user = answer.substr(kOther.size());
   }
   return read;
