@@ -3,6 +3,9 @@
 # A ```cpp block with a main() is a program. Any other stands in the frame of docs/library/README.md, the block that
 # has the line "  // ...", in place of that line. If a ```text block follows, the program is run, and must say what
 # stands there; else it is only compiled.
+#
+# The programs of one document are one executable, so that what they include is parsed once: each one's main() stands in a
+# namespace of its own, and the variable DDPRUN_SNIPPET chooses one by its number.
 
 set(frame_line "  // ...\n")
 
@@ -34,8 +37,12 @@ function(document_snippets path frame)
   file(READ "${path}" text)
   file(RELATIVE_PATH document "${PROJECT_SOURCE_DIR}/docs" "${path}")
   string(REGEX REPLACE "^\\.\\./" "" document "${document}")
+  string(MAKE_C_IDENTIFIER "snippets_${document}" program)
   set(number 0)
   set(heading "")
+  set(includes "")
+  set(bodies "")
+  set(cases "")
   while(TRUE)
     cut_block(text cpp code before)
     if(code STREQUAL "")
@@ -52,23 +59,47 @@ function(document_snippets path frame)
     if(NOT code MATCHES "int main\\(")
       string(REPLACE "${frame_line}" "${code}" code "${frame}")
     endif()
-    string(MAKE_C_IDENTIFIER "snippet_${document}_${number}" program)
-    write_if_new("${CMAKE_CURRENT_BINARY_DIR}/${program}.cpp" "// ${document}, ${heading}\n${code}")
-    add_executable(${program} "${CMAKE_CURRENT_BINARY_DIR}/${program}.cpp")
-    set_target_properties(${program} PROPERTIES CXX_STANDARD 17)
-    # Not everything in the frame is used by every snippet.
-    target_compile_options(${program} PRIVATE -Wall -Wextra -Wpedantic -Wno-unused-variable -Werror)
-    target_link_libraries(${program} PRIVATE ddprun::ddp nlohmann_json::nlohmann_json  # for ddp/json.hpp
-                          spdlog::spdlog_header_only fmt::fmt-header-only)             # for ddp/spdlog.hpp
+    string(REGEX MATCHALL "#include [^\n]*\n" own_includes "${code}")
+    list(APPEND includes ${own_includes})
+    string(REGEX REPLACE "#include [^\n]*\n" "" code "${code}")
+    # A main() in a namespace has to return by itself.
+    string(REPLACE "int main() {}" "int main() { return 0; }" code "${code}")
+    string(REGEX REPLACE "}\n+$" "  return 0;\n}\n" code "${code}")
+    string(APPEND bodies "\n// ---- ${heading} ----\nnamespace snippet_${number} {\n${code}}  // namespace snippet_${number}\n")
+    string(APPEND cases "    case ${number}: return run(snippet_${number}::main, argc, argv);\n")
     if(NOT expected STREQUAL "")
-      write_if_new("${CMAKE_CURRENT_BINARY_DIR}/${program}.txt" "${expected}")
+      set(shown "${CMAKE_CURRENT_BINARY_DIR}/${program}_${number}.txt")
+      write_if_new("${shown}" "${expected}")
       set(name "${document}: snippet ${number} (${heading}) says what stands below it")
       add_test(NAME "${name}" COMMAND "${CMAKE_CURRENT_SOURCE_DIR}/snippet_test.sh" "$<TARGET_FILE:ddprun>"
-        "$<TARGET_FILE:${program}>" "${CMAKE_CURRENT_BINARY_DIR}/${program}.txt")
-      set_tests_properties("${name}" PROPERTIES LABELS integration TIMEOUT 120)
+        "${CMAKE_RUNTIME_OUTPUT_DIRECTORY}/${program}" "${shown}")
+      set_tests_properties("${name}" PROPERTIES LABELS integration TIMEOUT 120 ENVIRONMENT "DDPRUN_SNIPPET=${number}")
     endif()
   endwhile()
   if(number EQUAL 0)
     message(FATAL_ERROR "${path}: no C++ found")
   endif()
+  list(REMOVE_DUPLICATES includes)
+  list(JOIN includes "" includes)
+  write_if_new("${CMAKE_CURRENT_BINARY_DIR}/${program}.cpp" "// ${document}
+${includes}#include <cstdlib>
+
+namespace {
+int run(int (&main)(), int, char**) { return main(); }
+int run(int (&main)(int, char**), int argc, char** argv) { return main(argc, argv); }
+}  // namespace
+${bodies}
+int main(int argc, char** argv) {
+  const char* number = std::getenv(\"DDPRUN_SNIPPET\");
+  switch (number ? std::atoi(number) : 0) {
+${cases}    default: return 2;
+  }
+}
+")
+  add_executable(${program} "${CMAKE_CURRENT_BINARY_DIR}/${program}.cpp")
+  set_target_properties(${program} PROPERTIES CXX_STANDARD 17)
+  # Not everything in the frame is used by every snippet.
+  target_compile_options(${program} PRIVATE -Wall -Wextra -Wpedantic -Wno-unused-variable -Wno-unused-function -Werror)
+  target_link_libraries(${program} PRIVATE ddprun::ddp nlohmann_json::nlohmann_json  # for ddp/json.hpp
+                        spdlog::spdlog_header_only fmt::fmt-header-only)             # for ddp/spdlog.hpp
 endfunction()
