@@ -66,7 +66,7 @@ def _(launch):
 
 @row("21a", "two agents with four workers each add up the ranks 0 to 7", torch=True)
 def _(launch):
-    add_up(launch, [4, 4], *launch.warm)
+    add_up(launch, [4, 4])
 
 
 @row("21b", "agents with one, two and three workers add up the ranks 0 to 5, with the prefix asked for", torch=True)
@@ -74,10 +74,10 @@ def _(launch):
     add_up(launch, [1, 2, 3])
 
 
-def add_up(launch, sizes, *options):
+def add_up(launch, sizes):
     world, port = sum(sizes), free_port()
     prefix = {"TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE": "[${role_name}-${local_rank}:${rank}]:"}
-    agents = [launch.start(*c10d(len(sizes), port), *options, f"--nproc-per-node={size}", "--role=adder", "--tee=3",
+    agents = [launch.start(*c10d(len(sizes), port), *launch.warm, f"--nproc-per-node={size}", "--role=adder", "--tee=3",
                            f"--log-dir={launch.path('logs')}", os.path.join(WORKERS, "sum.py"), environment=prefix,
                            patience=120) for size in sizes]
     seats = []

@@ -209,10 +209,10 @@ def _(launch):
 
 @row("15", "init_process_group takes tcp:// at the master port and env://", torch=True)
 def _(launch):
-    for method, options in ("tcp://localhost", ()), ("env://", launch.warm):
+    for method in "tcp://localhost", "env://":
         port = free_port()
         url = f"{method}:{port}" if method.startswith("tcp") else method
-        job = launch.run(*options, "--nproc-per-node=4", "--master-addr=localhost", f"--master-port={port}",
+        job = launch.run(*launch.warm, "--nproc-per-node=4", "--master-addr=localhost", f"--master-port={port}",
                          os.path.join(WORKERS, "sum.py"), url)
         assert job.out().count("the sum of 4 ranks is 6") == 4, job.said()
 

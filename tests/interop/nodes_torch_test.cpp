@@ -16,24 +16,20 @@ std::unique_ptr<Process> start(const Hosts& hosts, int host, const Words& option
   return std::make_unique<Process>(hosts.on(host, words), with_torch());
 }
 
-// Returns "final loss 0.01234".
-std::string final_loss(const std::string& out) {
-  const auto at = out.find("final loss ");
-  return at == std::string::npos ? "no final loss in: " + out : out.substr(at, out.find('\n', at) - at);
-}
-
-std::string reference(const TemporaryFolder& folder) {
-  const Result result = run(Words{DDPRUN_BINARY, NODES_WORKER, folder / "reference.pt"}, with_torch());
-  CAPTURE(result.err);
-  REQUIRE(result.code == 0);
-  return final_loss(result.out);
+// Checks that rank 0, whose output this is, has come to the loss to which the same training comes in one process.
+void check_final_loss(const std::string& out) {
+  const auto loss = [&](const std::string& words) {
+    const auto at = out.find(words);
+    return at == std::string::npos ? words + "is not there" : out.substr(at + words.size(), 7);
+  };
+  CAPTURE(out);
+  CHECK(loss("final loss ") == loss("in one process "));
 }
 
 }  // namespace
 
 TEST_CASE("interop nodes: PyTorch's DDP trains over gloo on three hosts as in one process", "[interop]") {
   const TemporaryFolder folder;
-  const std::string expected = reference(folder);
   const Hosts hosts(3);
   std::vector<std::unique_ptr<Process>> nodes;
   for (const int host : {2, 1, 0}) {
@@ -46,14 +42,13 @@ TEST_CASE("interop nodes: PyTorch's DDP trains over gloo on three hosts as in on
     CHECK(result.code == 0);
     CHECK(count(result.out, "of 4 done, from step 0, after 0 restarts") >= 1);
   }
-  CHECK(final_loss(nodes[2]->out()) == expected);
+  check_final_loss(nodes[2]->out());
   CHECK(hosts.all_gone());
 }
 
 TEST_CASE("interop nodes: a killed coordinator touches no PyTorch worker, a killed store costs them one restart",
           "[interop]") {
   const TemporaryFolder folder;
-  const std::string expected = reference(folder);
   const Hosts hosts(2);
   std::vector<std::unique_ptr<Process>> nodes;
   for (const int host : {0, 1}) {
@@ -73,14 +68,13 @@ TEST_CASE("interop nodes: a killed coordinator touches no PyTorch worker, a kill
     CHECK(count(result.out, "of 2 done, from step 40, after 1 restarts") == 1);
     CHECK(count(result.err, "restart 1 of 1: the store is gone: ddp-store (pid ") == 1);
   }
-  CHECK(final_loss(nodes[0]->out()) == expected);
+  check_final_loss(nodes[0]->out());
   CHECK(hosts.all_gone());
 }
 
 TEST_CASE("interop nodes: an elastic PyTorch job goes on from its checkpoint when a host dies and another one comes",
           "[interop]") {
   const TemporaryFolder folder;
-  const std::string expected = reference(folder);
   const Hosts hosts(4);
   const Words options = c10d_job("2:3", "keep_alive_interval=1,keep_alive_max_attempt=5") +
                         Words{"--preload=auto"};  // spares the restart the imports
@@ -96,7 +90,7 @@ TEST_CASE("interop nodes: an elastic PyTorch job goes on from its checkpoint whe
     CHECK(result.code == 0);
     CHECK(count(result.out, "of 3 done, from step 40, after 0 restarts") == 1);
   }
-  CHECK(final_loss(nodes[0]->out()) == expected);
+  check_final_loss(nodes[0]->out());
   CHECK(hosts.all_gone());
 }
 

@@ -82,10 +82,13 @@ def contenders(bench, names, cpp, workers):
 
 
 def measure(bench):
+    plan = {"C++": ["ddprun", "torchrun", "torchrun, own store"],
+            "Python": ["ddprun", "ddprun --preload", "torchrun", "torchrun, own store"]}
+    if bench.quick:
+        plan = {"C++": ["ddprun", "torchrun"], "Python": ["ddprun --preload"]}
     n = 2 if bench.quick else 8
     return [bench.in_turn(f"{n} {kind} workers", list(contenders(bench, names, kind == "C++", n)), runs=5)
-            for kind, names in (("C++", ["ddprun", "torchrun", "torchrun, own store"]),
-                                ("Python", ["ddprun", "ddprun --preload", "torchrun", "torchrun, own store"]))]
+            for kind, names in plan.items()]
 
 
 def write(page, groups):

@@ -4,8 +4,8 @@
 
 usage: test_file_store.py LIBDDP_SO
 """
+import multiprocessing
 import os
-import subprocess
 import sys
 import tempfile
 from datetime import timedelta
@@ -84,8 +84,14 @@ def many_processes(library, folder):
     path = os.path.join(folder, "many")
     keep = library.file(path, -1)
     kinds = ("ours", "torch") * (PROCESSES // 2)
-    workers = [subprocess.Popen([sys.executable, *sys.argv, kind, path]) for kind in kinds]
-    assert [worker.wait(timeout=60) for worker in workers] == [0] * PROCESSES
+    processes = multiprocessing.get_context("fork")
+    workers = [processes.Process(target=lambda kind=kind: count(
+        library.file(path, -1) if kind == "ours" else dist.FileStore(path, -1))) for kind in kinds]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(60)
+    assert [worker.exitcode for worker in workers] == [0] * PROCESSES
     assert keep.get("n") == str(PROCESSES * EACH).encode(), keep.get("n")
     keep.close()
     print(f"ok   {PROCESSES} processes, ours and torch's in turn, add {PROCESSES * EACH} times and lose none")
@@ -123,9 +129,6 @@ def without_queues(library, folder):
 
 def main():
     library = Library(sys.argv[1])
-    if len(sys.argv) > 2:  # one of many_processes
-        kind, path = sys.argv[2:]
-        return count(library.file(path, -1) if kind == "ours" else dist.FileStore(path, -1))
     with tempfile.TemporaryDirectory() as folder:
         for check in (same_bytes, shared, many_processes, repaired, without_queues):
             check(library, folder)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Scripts that ask torch.distributed for "gloo" and know of nothing else.
 
-usage: asks_for_gloo.py NAME [FOLDER]    (functions of this file)
+usage: asks_for_gloo.py NAME [WORD]    (functions of this file)
 
 Each prints "RANK NAME: ..." lines. The module that serves "gloo" is among them.
 """
@@ -37,7 +37,8 @@ class Rows:
 
 
 def train():
-    """Trains with DistributedDataParallel and DataLoader processes, and prints the losses to the last bit."""
+    """Trains with DistributedDataParallel and DataLoader processes, started as WORD says (fork, spawn), and prints the
+    losses to the last bit."""
     import torch
     import torch.distributed as dist
     from torch.utils.data import DataLoader, DistributedSampler
@@ -48,15 +49,14 @@ def train():
         torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 1)))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     losses = []
-    for context in "fork", "spawn":
-        loader = DataLoader(Rows(), 4, sampler=DistributedSampler(Rows(), shuffle=False), num_workers=1,
-                            multiprocessing_context=context)
-        for x, y in loader:
-            loss = torch.nn.functional.mse_loss(model(x), y)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item().hex())
+    loader = DataLoader(Rows(), 4, sampler=DistributedSampler(Rows(), shuffle=False), num_workers=1,
+                        multiprocessing_context=sys.argv[2])
+    for x, y in loader:
+        loss = torch.nn.functional.mse_loss(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item().hex())
     say(" ".join(losses))
     say(f"served by {served_by()}")
     dist.destroy_process_group()

@@ -75,7 +75,7 @@ def lives():
     with tempfile.TemporaryDirectory() as folder:
         in_one_job = "stores,again,refused,profiled,beside_another_devices_backend,old_calls,timeouts,ends_without_destroy"
         live(in_one_job, 2, folder)
-    out, err = job(2, "lives.py", "dead_peer", exit_code=137)
+    out, err = job(2, "lives.py", "dead_peer", options=("--preload", "torch"), exit_code=137)
     assert re.search(r"^rank 0 got: .*rank 1 on node .* was killed by SIGKILL$", out, re.MULTILINE), f"{out}\n{err}"
 
 

@@ -2,7 +2,7 @@
 """Sets a MASTER_PORT of its own, as scripts for the old torch.distributed.launch do.
 
 usage: own_port_worker.py PORT [spawn] [alone]
-spawn: starts two processes of its own, which do so. alone: without the launcher's store.
+fork: starts two processes of its own, which do so. alone: without the launcher's store.
 """
 import os
 import sys
@@ -24,7 +24,7 @@ def join(rank, world_size):
 
 
 if __name__ == "__main__":
-    if "spawn" in options:
-        torch.multiprocessing.spawn(join, args=(2,), nprocs=2)
+    if "fork" in options:
+        torch.multiprocessing.start_processes(join, args=(2,), nprocs=2, start_method="fork")
     else:
         join(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]))
