@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A comment "mutant: NAME" names a statement for scripts/stress/mutants, which breaks it and checks that the simulator
-// notices.
 #include "launcher/agent/agent_core.hpp"
 
 #include <algorithm>
@@ -79,7 +77,7 @@ void AgentCore::on(const LinkUp& event) {
   linked_ = is_new_link_ = true;
   is_older_link_ = false;
   round_trips_.clear();
-  asked_ = now_;  // mutant: asked
+  asked_ = now_;
   if (lost_after_.count() > 0) next_beat_ = now_ + lost_after_ / kBeatsPerLife;
   report();
 }
@@ -91,7 +89,7 @@ void AgentCore::on(const LinkDown& event) {
   asked_.reset();
   if (is_coordinators()) return end(1, "the link to the coordinator broke: " + event.why);
   if (!joined()) return;   // nothing came over it
-  if (!cut_) cut_ = now_;  // the first cut counts: the coordinator may not have seen the links since; mutant: first_cut
+  if (!cut_) cut_ = now_;  // the first cut counts: the coordinator may not have seen the links since
   act(LogLine{"the link to the coordinator at " + config_.coordinator + " broke (" + event.why + "); trying again"});
 }
 
@@ -111,7 +109,7 @@ void AgentCore::forgive_own_sleep() {
 // Notes that the keeper has killed the workers, before any of their deaths is handled. Some may have ended before it
 // did: if all have succeeded, nothing happened.
 void AgentCore::notice_deadman() {
-  if (deadman_ && now_ >= *deadman_) {  // mutant: deadman
+  if (deadman_ && now_ >= *deadman_) {
     if (workers_live()) {
       killed_by_keeper_ = "ddprun's keeper killed them, since the agent did not run for " +
                           in_seconds(now_ - last_step_) + " (was it stopped, or its machine asleep?)";
@@ -160,8 +158,8 @@ void AgentCore::answered() {
 
 // Returns when the lease of this node's workers ends; see the head of agent_core.hpp.
 TimePoint AgentCore::lease_until() const {
-  const TimePoint silent = answered_ + lost_after_ * 2 / 3;               // mutant: lease_length
-  return cut_ ? std::min(silent, *cut_ + back_within_ * 2 / 3) : silent;  // mutant: lease_cut
+  const TimePoint silent = answered_ + lost_after_ * 2 / 3;
+  return cut_ ? std::min(silent, *cut_ + back_within_ * 2 / 3) : silent;
 }
 
 std::optional<TimePoint> AgentCore::kill_at() const {
@@ -173,7 +171,7 @@ TimePoint AgentCore::reconnect_at() const { return std::max(heard_, reconnected_
 
 void AgentCore::watch_lease() {
   const auto until = kill_at();
-  if (!until || now_ < *until) return;  // mutant: lease_over
+  if (!until || now_ < *until) return;
   const std::string why = cut_ ? why_not_linked_ : "no word for " + in_seconds(now_ - answered_);
   kill_because("it had lost the coordinator (" + (etcds_trouble_.empty() ? why : etcds_trouble_) + ")");
 }
@@ -204,7 +202,7 @@ void AgentCore::watch_link() {
   if (lost_after_.count() == 0) return;
   // A silent coordinator: leave, give the link up, or send a heartbeat.
   const auto silence = now_ - heard_;
-  if (silence >= lost_after_ && !exit_) {  // mutant: coordinator_silent
+  if (silence >= lost_after_ && !exit_) {
     const std::string why = !older_.empty()           ? older_ + "; has etcd lost its data?"
                             : !etcds_trouble_.empty() ? etcds_trouble_
                             : linked_                 ? ""
@@ -213,11 +211,11 @@ void AgentCore::watch_link() {
                                 in_seconds(lost_after_) + (why.empty() ? "" : " (" + why + ")"));
   }
   if (!linked_) return;
-  if (now_ >= reconnect_at()) {  // mutant: reconnect
+  if (now_ >= reconnect_at()) {
     reconnected_ = now_;
     return act(Reconnect{older_.empty() ? "no word for " + in_seconds(silence) : older_});
   }
-  if (!asked_ && now_ >= *next_beat_) {  // mutant: one_question
+  if (!asked_ && now_ >= *next_beat_) {
     asked_ = now_;
     next_beat_ = now_ + lost_after_ / kBeatsPerLife;
     act(SendHeartbeat{});
@@ -277,7 +275,7 @@ std::string AgentCore::why_not_believed(const Directive& directive) const {
 // Whether an older coordinator speaks than this agent has obeyed.
 bool AgentCore::is_fenced_off(const Directive& directive) const {
   const bool are_numbers = !directive.instance.empty() && !state_.instance.empty();
-  return are_numbers && rendezvous::is_older_epoch(directive.epoch, state_.epoch);  // mutant: fence
+  return are_numbers && rendezvous::is_older_epoch(directive.epoch, state_.epoch);
 }
 
 // The older coordinator may have been stopped just before it sent this, so the next link may lead to the newer one. If
@@ -316,24 +314,24 @@ void AgentCore::on(const DirectiveArrived& event) {
   older_.clear();
   heard_ = now_;
   // The first directive answers this link's report; others may come from a coordinator that hears nothing from here.
-  if (is_new_link_) answered();  // mutant: answered
+  if (is_new_link_) answered();
   lost_after_ = directive.lost_after;
   back_within_ = directive.back_within;
   if (lost_after_.count() > 0 && !next_beat_) next_beat_ = now_ + lost_after_ / kBeatsPerLife;
   // Obey it.
-  if (directive.round < (next_ ? next_->round : state_.round)) return;  // about an older round; mutant: old_news
+  if (directive.round < (next_ ? next_->round : state_.round)) return;  // about an older round
   switch (directive.kind) {
     case Directive::Kind::Wait:
       if (!directive.reason.empty()) act(LogLine{.text = directive.reason, .is_of_job = true});
       break;
     case Directive::Kind::Run:
-      if (directive.round > state_.round) run(directive);  // else a repetition; mutant: repeated_run
+      if (directive.round > state_.round) run(directive);  // else a repetition
       break;
     case Directive::Kind::Stop:
       decision_until_.reset();
       if (directive.round > state_.round) {  // a round this node never started
         begin_round(directive.round);
-        if (phase_ == Phase::Idle || phase_ == Phase::Quiet) report();  // mutant: never_started
+        if (phase_ == Phase::Idle || phase_ == Phase::Quiet) report();
       }
       next_.reset();
       return on_stop(event);
@@ -349,7 +347,7 @@ void AgentCore::on_stop(const DirectiveArrived& event) {
     if (may_kill()) kill();
     return;
   }
-  if (!may_stop() || (is_revoked && directive.survivors_stay)) return;  // mutant: stop_again
+  if (!may_stop() || (is_revoked && directive.survivors_stay)) return;
   if (config_.job.max_nodes > 1) act(LogLine{.text = "stopping: " + directive.reason, .is_of_job = true});
   const std::vector<int> exiting = not_told(event.exiting);
   exiting_when_told_.insert(exiting.begin(), exiting.end());
@@ -382,7 +380,7 @@ void AgentCore::on_exit(Directive exit) {
 void AgentCore::begin_round(int round) {
   state_.round = round;
   state_.succeeded = false;
-  state_.failures.clear();  // mutant: old_failures
+  state_.failures.clear();
   state_.is_ending = false;
   state_.stopped_because.clear();
   state_.hang = rendezvous::Hang::None;
@@ -398,7 +396,7 @@ void AgentCore::run(const Directive& directive) {
     return;
   }
   if (!state_.unkillable.empty()) return skip_round(directive, kUnkillable);
-  if (lost_after_.count() > 0 && now_ >= lease_until()) return skip_round(directive, kUnread);  // mutant: unread_run
+  if (lost_after_.count() > 0 && now_ >= lease_until()) return skip_round(directive, kUnread);
   if (!directive.reason.empty()) act(LogLine{.text = directive.reason, .is_of_job = true});
   assignment_ = directive.assignment;
   begin_budget(directive);
@@ -446,9 +444,9 @@ bool AgentCore::may_revoke() const {
 void AgentCore::revoke() {
   phase_ = Phase::Revoking;
   state_.phase = WorkersPhase::Stopping;
-  deadline_ = now_ + config_.shutdown_timeout;  // mutant: revoke_deadline
+  deadline_ = now_ + config_.shutdown_timeout;
   if (suspended_) act(ResumeWorkers{});
-  act(RevokeRound{});                                // mutant: revoked_page
+  act(RevokeRound{});
   for (const int local_rank : exiting_when_told_) {  // it was quiet, and the next round needs another in its place
     workers_.at(static_cast<std::size_t>(local_rank)).quiet = false;
   }
@@ -458,7 +456,7 @@ void AgentCore::revoke() {
     if (worker.exited || worker.stays || failure_of(static_cast<int>(i)) != nullptr) continue;
     worker.told = true;
     ended += (ended.empty() ? "" : ", ") + std::to_string(assignment_.base_rank + static_cast<int>(i));
-    act(EndWorker{static_cast<int>(i)});  // mutant: told_one
+    act(EndWorker{static_cast<int>(i)});
   }
   if (!ended.empty())
     act(LogLine{"cannot stay, and is restarted: rank " + ended + " (it is not in ddp::run or ddprun.attempts())"});
@@ -467,17 +465,17 @@ void AgentCore::revoke() {
 
 // Goes on once each worker is reaped or quiet.
 void AgentCore::await_quiet() {
-  const bool all_are = std::all_of(workers_.begin(), workers_.end(),
-                                   [](const Worker& w) { return w.exited || w.quiet; });  // mutant: all_quiet
+  const bool all_are =
+      std::all_of(workers_.begin(), workers_.end(), [](const Worker& w) { return w.exited || w.quiet; });
   if (!all_are) return;
   if (!workers_live()) return await_leftovers();
-  if (awaits_words()) return;  // they explain the round's end; mutant: awaited_words
+  if (awaits_words()) return;  // they explain the round's end
   phase_ = Phase::Quiet;
   deadline_.reset();
   workers_exiting_.clear();
   exiting_when_told_.clear();
   state_.phase = WorkersPhase::Quiet;
-  report();  // mutant: quiet_report
+  report();
   if (next_) run(*std::exchange(next_, std::nullopt));
 }
 
@@ -538,7 +536,7 @@ void AgentCore::kill_late_survivors() {
                 (worker.stays ? "leave its groups" : "end") + " within " + in_seconds(config_.shutdown_timeout) +
                 " (--shutdown-timeout): killing it"});
     worker.told = true;
-    act(KillWorker{static_cast<int>(i)});  // mutant: late_survivor
+    act(KillWorker{static_cast<int>(i)});
   }
   deadline_ = now_ + kUnkillableAfter;
   if (any_is_stuck) kill();
@@ -546,16 +544,16 @@ void AgentCore::kill_late_survivors() {
 
 void AgentCore::run_with_survivors(const Directive& directive) {
   if (lost_after_.count() > 0 && now_ >= lease_until()) return skip_round(directive, kUnread);
-  assignment_ = directive.assignment;  // mutant: new_place
-  assigned_round_ = directive.round;   // mutant: new_round
+  assignment_ = directive.assignment;
+  assigned_round_ = directive.round;
   begin_round(directive.round);
   StartMissing start{assignment_, {}};
   for (std::size_t i = 0; i < workers_.size(); ++i) {
-    if (workers_[i].exited) {  // mutant: only_missing
+    if (workers_[i].exited) {
       workers_[i] = {};
       start.local_ranks.push_back(static_cast<int>(i));
     }
-    workers_[i].quiet = false;  // mutant: quiet_no_more
+    workers_[i].quiet = false;
   }
   const auto stay = workers_.size() - start.local_ranks.size();
   act(LogLine{directive.reason + "; " + std::to_string(stay) + " of " + std::to_string(workers_.size()) +
@@ -581,7 +579,7 @@ void AgentCore::on(const WorkersStarted& event) {
   if (phase_ == Phase::Starting) phase_ = Phase::Running;
   workers_started_ = now_;
   // A stop that came before the start reached no worker.
-  if (phase_ == Phase::Stopping) act(SignalWorkers{stop_signal_});  // mutant: early_stop
+  if (phase_ == Phase::Stopping) act(SignalWorkers{stop_signal_});
   if (phase_ == Phase::Killing) act(KillDescendants{});
   if (phase_ == Phase::Running && suspended_) act(SuspendWorkers{});
   report();
@@ -612,7 +610,7 @@ WorkerFailure* AgentCore::failure_of(int local_rank) {
 
 WorkerFailure AgentCore::failure_at(int local_rank, int pid, rendezvous::WallTime time) const {
   WorkerFailure failure;
-  failure.rank = assignment_.base_rank + local_rank;  // mutant: failure_rank
+  failure.rank = assignment_.base_rank + local_rank;
   failure.local_rank = local_rank;
   failure.host = config_.host;
   failure.pid = pid;
@@ -630,7 +628,7 @@ WorkerFailure& AgentCore::note_failure(int local_rank, rendezvous::WallTime time
   const bool was_told = told_to_stop_ || workers_[static_cast<std::size_t>(local_rank)].told;
   failure.already_exiting = (first && !was_told) || workers_exiting_.count(local_rank) != 0;
   const bool by_itself = failure.already_exiting || exiting_when_told_.count(local_rank) != 0;
-  failure.stopped_by_ddprun = was_told && !by_itself;  // mutant: own_doing
+  failure.stopped_by_ddprun = was_told && !by_itself;
   if (first && !told_to_stop_) {
     const std::vector<int> others = not_told(exiting);
     workers_exiting_.insert(others.begin(), others.end());
@@ -822,7 +820,7 @@ void AgentCore::await_leftovers() {
                   return a.leftovers_until < b.leftovers_until;
                 })->leftovers_until;
   }
-  act(ClearDescendants{});  // mutant: descendants
+  act(ClearDescendants{});
 }
 
 milliseconds AgentCore::leftover_grace() const {
@@ -858,11 +856,10 @@ void AgentCore::become_idle() {
   workers_exiting_.clear();
   exiting_when_told_.clear();
   state_.phase = WorkersPhase::Idle;
-  state_.succeeded =
-      std::all_of(workers_.begin(), workers_.end(), [](const Worker& w) { return w.success; });  // mutant: succeeded
+  state_.succeeded = std::all_of(workers_.begin(), workers_.end(), [](const Worker& w) { return w.success; });
   // One report, not two: a node that is idle and has not left would get a seat in the next round.
   if (exit_) return leave(*exit_);
-  report();  // mutant: idle_report
+  report();
   if (next_) run(*std::exchange(next_, std::nullopt));
 }
 
@@ -886,14 +883,14 @@ void AgentCore::on(const StopSignal& event) {
   }
   state_.stop_signal = SIGKILL;
   report();
-  if (!takes_coordinator_along()) decide_alone();  // mutant: takes_along
+  if (!takes_coordinator_along()) decide_alone();
 }
 
 void AgentCore::decide_alone() {
   decision_until_.reset();
   const int signal = users_signal_;
   if (may_stop()) stop(signal);
-  end(128 + signal, rendezvous::signal_name(signal) + " received");  // mutant: signal_code
+  end(128 + signal, rendezvous::signal_name(signal) + " received");
 }
 
 // Tells a user whose signal does not end the job at once how long it may take.
@@ -940,7 +937,7 @@ void AgentCore::on(const GuardianGone&) {
   const std::string reason = "ddprun was killed";
   if (may_kill()) kill_because(reason);
   state_.stopped_because = reason;
-  end(128 + SIGKILL, reason);  // mutant: guardian_gone
+  end(128 + SIGKILL, reason);
 }
 
 // To the others this node is lost, and does not end their job: the head may start another agent in its place. That one
@@ -951,7 +948,7 @@ void AgentCore::on(const HeadGone&) {
     state_.stopped_because = reason;
     report();
   }
-  end(rendezvous::kStartAgain, reason);  // mutant: head_gone
+  end(rendezvous::kStartAgain, reason);
 }
 
 // Ends this agent whatever the coordinator says, its workers first.
@@ -965,7 +962,7 @@ void AgentCore::end(int exit_code, std::string reason) {
                                 [](const WorkerFailure& failure) { return !failure.stopped_by_ddprun; });
   // No other node may know of this failure.
   if (own != state_.failures.end()) exit.reason += "; before that, " + describe(*own);
-  if (phase_ == Phase::Idle) return leave(exit);  // mutant: workers_first
+  if (phase_ == Phase::Idle) return leave(exit);
   if (!exit_) exit_ = exit;
   if (may_stop()) stop(SIGTERM);
 }
@@ -1006,7 +1003,7 @@ void AgentCore::kill_because(const std::string& reason) {
     state_.phase = WorkersPhase::Stopping;
     report();  // before the kill, which ends workers that are not started yet and causes another report
   }
-  kill();  // mutant: kill_because
+  kill();
 }
 
 void AgentCore::on(const Tick&) {
@@ -1062,20 +1059,19 @@ void AgentCore::leave(Directive directive) {
   decision_until_.reset();
   state_.left = true;
   report();
-  const int exit_code =
-      directive.exit_code == 0 && !state_.unkillable.empty() ? 1 : directive.exit_code;  // mutant: left_behind
+  const int exit_code = directive.exit_code == 0 && !state_.unkillable.empty() ? 1 : directive.exit_code;
   act(Leave{exit_code, std::move(directive), state_.unkillable, ends_alone_});
 }
 
 // Returns whether there may be processes of the round that were not killed yet.
 bool AgentCore::may_kill() const {
-  const bool may_linger = phase_ == Phase::Lingering;  // mutant: lingering
+  const bool may_linger = phase_ == Phase::Lingering;
   return may_stop() || phase_ == Phase::Stopping || may_linger;
 }
 
 // Returns whether there may be workers that were not told to end yet.
 bool AgentCore::may_stop() const {
-  const bool may_survive = phase_ == Phase::Revoking || phase_ == Phase::Quiet;  // mutant: survivors_end
+  const bool may_survive = phase_ == Phase::Revoking || phase_ == Phase::Quiet;
   return phase_ == Phase::Starting || phase_ == Phase::Running || may_survive;
 }
 

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// "mutant: NAME" names a statement for scripts/stress/mutants, which breaks it and checks that the simulator notices.
 #include "rendezvous/coordinator/coordinator_core.hpp"
 
 #include <algorithm>
@@ -50,12 +49,12 @@ const WorkerFailure* cause_of(const std::vector<WorkerFailure>& failures) {
   // the first failure.
   const auto likelihood = [&](const WorkerFailure& f) {
     if (!f.already_exiting || f.status.signal == 0) return 0;
-    if (f.status.signal != SIGABRT) return 2;  // mutant: crash
+    if (f.status.signal != SIGABRT) return 2;
     return f.host == first.host ? 1 : 0;
   };
   const auto order = [&](const WorkerFailure& f) { return std::tuple(f.stopped_by_ddprun, -likelihood(f)); };
-  const auto is_likelier = [&](const auto& a, const auto& b) { return order(a) < order(b); };  // mutant: cause_order
-  const auto cause = std::min_element(failures.begin(), failures.end(), is_likelier);          // mutant: cause
+  const auto is_likelier = [&](const auto& a, const auto& b) { return order(a) < order(b); };
+  const auto cause = std::min_element(failures.begin(), failures.end(), is_likelier);
   // Failures of one node may be noticed in another order than they happened. Clocks of two nodes are not compared.
   return &*std::min_element(cause, failures.end(), [&](const auto& a, const auto& b) {
     const bool are_alike = order(a) == order(*cause) && a.host == cause->host;
@@ -83,7 +82,7 @@ milliseconds CoordinatorCore::agents_back_within() const {
 // Returns how long a node has whose link broke. If it is not back then, none of its workers acts any more.
 milliseconds CoordinatorCore::link_back_within() const {
   if (!config_.epoch_is_number) return kReconnectWindow;
-  return acts_within(config_.lost_after);  // mutant: takeover_patience
+  return acts_within(config_.lost_after);
 }
 
 void CoordinatorCore::step(TimePoint now, const CoordinatorEvent& event, std::vector<CoordinatorAction>& actions) {
@@ -96,7 +95,7 @@ void CoordinatorCore::step(TimePoint now, const CoordinatorEvent& event, std::ve
   std::visit([this](const auto& e) { on(e); }, event);
   if (is_news_ && config_.keeps_record) {
     const auto before_all = actions.begin() + static_cast<std::ptrdiff_t>(first);
-    actions.insert(before_all, Record{++records_, encode(record())});  // mutant: record_first
+    actions.insert(before_all, Record{++records_, encode(record())});
   }
   actions_ = nullptr;
 }
@@ -244,7 +243,7 @@ void CoordinatorCore::on(const AgentReported& event) {
     return advance();
   }
   mark_heard(node);
-  if (is_new_link) send(node, node.directive);  // the link is level-triggered; mutant: new_link
+  if (is_new_link) send(node, node.directive);  // the link is level-triggered
   on_report(event.state.incarnation);
   if (over() && event.state.incarnation == roster_.own()) finish_shutdown();
 }
@@ -256,7 +255,7 @@ void CoordinatorCore::take_place_of_own(const AgentReported& event) {
     const std::string text = "node " + describe(*before) + " left the job: its agent was killed";
     lose(*before, roster_.gone_since(*before, now_), text);
   }
-  roster_.set_own(event.state.incarnation);  // mutant: next_own
+  roster_.set_own(event.state.incarnation);
   own_leaves_ = false;
   own_leaves_by_.reset();
   step_down_at_.reset();
@@ -301,7 +300,7 @@ void CoordinatorCore::welcome(const AgentReported& event) {
     send(node, make(Directive::Kind::Wait, why));
   } else {  // it was lost, and comes back with the workers of a round that is over
     Directive stop = make(Directive::Kind::Stop, "this node was lost; the job has gone on without it");
-    stop.stop_signal = SIGKILL;  // the others may be running already; mutant: lost_stop
+    stop.stop_signal = SIGKILL;  // the others may be running already
     send(node, stop);
   }
   on_report(event.state.incarnation);
@@ -317,7 +316,7 @@ std::string CoordinatorCore::why_refused(const AgentState& state) const {
     return "the coordinator's job has another --rdzv-id than '" + theirs.id +
            "' of this host (the coordinator's log shows both): give all hosts the same";
   }
-  if (nnodes(theirs) != nnodes(ours)) return differ("--nnodes", nnodes(theirs), nnodes(ours));  // mutant: nnodes
+  if (nnodes(theirs) != nnodes(ours)) return differ("--nnodes", nnodes(theirs), nnodes(ours));
   if (theirs.max_restarts != ours.max_restarts) {
     return differ("--max-restarts", std::to_string(theirs.max_restarts), std::to_string(ours.max_restarts));
   }
@@ -365,7 +364,7 @@ std::string CoordinatorCore::why_refused(const AgentState& state) const {
 // Whether a node has served a coordinator of another job that was here before.
 bool CoordinatorCore::is_of_other_coordinator(const AgentState& state) const {
   if (state.epoch.empty()) return false;
-  return config_.epoch_is_number ? state.instance != instance_ : state.epoch != config_.epoch;  // mutant: instance
+  return config_.epoch_is_number ? state.instance != instance_ : state.epoch != config_.epoch;
 }
 
 bool CoordinatorCore::was_in_job_before(const AgentState& state) const {
@@ -464,7 +463,7 @@ void CoordinatorCore::lose(const Node& lost, TimePoint noticed, const std::strin
   // A node whose workers have all succeeded is not needed any more, unless the round has to be repeated.
   const bool is_needed = lost.seat >= 0 && !roster_.has_succeeded(lost) && !lost.leaving;
   // Once the job is over each node leaves: that is not worth a record of all others each time.
-  is_news_ = is_news_ || (lost.seat >= 0 && !over());  // mutant: loss_recorded
+  is_news_ = is_news_ || (lost.seat >= 0 && !over());
   const bool ends_round = is_needed && (job_.phase == Phase::Opening || job_.phase == Phase::Running);
   const std::vector<int> ranks = ends_round ? ranks_of(lost) : std::vector<int>();
   const std::string name = describe(lost);
@@ -537,7 +536,7 @@ void CoordinatorCore::on_stop_signal(const Node& node) {
   const int signal = node.state.stop_signal;
   if (over() || node.leaving) return;
   if (job_.phase == Phase::Stopping && stop_.trigger == Trigger::Final) {
-    if (signal == SIGKILL && !std::exchange(stop_.at_once, true)) send_stop(SIGKILL);  // mutant: second_signal
+    if (signal == SIGKILL && !std::exchange(stop_.at_once, true)) send_stop(SIGKILL);
     return;
   }
   const auto others = std::count_if(roster_.nodes().begin(), roster_.nodes().end(), [&](const auto& entry) {
@@ -568,7 +567,7 @@ void CoordinatorCore::on_round_report(const Node& node) {
   if (node.seat < 0 || state.round != job_.round) return;
   if (config_.job.max_nodes == 1) count_successors(state.successors);
   note_failures(node);
-  note_own_stop(node);  // mutant: own_stop
+  note_own_stop(node);
   // A node that tells of a hang only now may have made an end of what was to be a restart.
   if (job_.phase == Phase::Stopping && stop_.keeps_survivors && !survivors_stay()) send_stop(SIGTERM);
   if (job_.phase != Phase::Opening && job_.phase != Phase::Running) return;
@@ -641,7 +640,7 @@ void CoordinatorCore::advance() {
     case Phase::Over:
       return;
     case Phase::Running:
-      if (roster_.members() == roster_.succeeded() && roster_.members() > 0) {  // mutant: all_succeeded
+      if (roster_.members() == roster_.succeeded() && roster_.members() > 0) {
         finish(make(Directive::Kind::Exit, kAllSucceeded));
       } else if (has_newcomer()) {
         stop_round(SIGTERM, {Trigger::Membership, describe_newcomers() + " joined"});
@@ -651,7 +650,7 @@ void CoordinatorCore::advance() {
       // Quiet workers were told to end when the round was stopped. A restart that has left its window since then
       // changes nothing of that.
       if (roster_.quiet() > 0 && !stop_.keeps_survivors) return;
-      if (roster_.members() == roster_.idle()) after_stop();  // mutant: all_idle
+      if (roster_.members() == roster_.idle()) after_stop();
       return;
   }
 }
@@ -659,8 +658,8 @@ void CoordinatorCore::advance() {
 // Whether a node that came late takes a free seat now. Not if the job is about to end: workers that have succeeded
 // would have to run again, and those that could stay and can no longer would lose what they have.
 bool CoordinatorCore::has_newcomer() const {
-  const bool has_free_seat = roster_.members() < config_.job.max_nodes && roster_.ending() == 0;  // mutant: is_ending
-  return elastic() && has_free_seat && roster_.spares() > 0 && roster_.succeeded() == 0;          // mutant: take_in
+  const bool has_free_seat = roster_.members() < config_.job.max_nodes && roster_.ending() == 0;
+  return elastic() && has_free_seat && roster_.spares() > 0 && roster_.succeeded() == 0;
 }
 
 // ---- Rounds ----
@@ -671,7 +670,7 @@ void CoordinatorCore::gather() {
   if (roster_.nodes().empty() || own_leaves_) return;
   if (!gather_until_) {  // the first node is here
     gathering_since_ = now_;
-    gather_until_ = now_ + config_.join_timeout;  // mutant: join_timeout
+    gather_until_ = now_ + config_.join_timeout;
     is_news_ = true;
   }
   if (!next_waiting_message_ && job.max_nodes > 1) next_waiting_message_ = now_ + kFirstWaitingMessage;
@@ -681,21 +680,21 @@ void CoordinatorCore::gather() {
   if (roster_.members() > roster_.idle()) return;
   const bool own_is_there = own_is_ready();  // it may be the last to come
   if (own_is_there && roster_.ready() >= job.max_nodes) return open_round();
-  const bool enough = own_is_there && elastic() && roster_.ready() >= job.min_nodes;  // mutant: enough
-  if (enough && job_.round > 0) return open_round();  // a node that comes later starts another round; mutant: go_on
+  const bool enough = own_is_there && elastic() && roster_.ready() >= job.min_nodes;
+  if (enough && job_.round > 0) return open_round();  // a node that comes later starts another round
   if (!enough) {
     last_call_until_.reset();
     if (now_ >= *gather_until_) return give_up_gathering();
   } else if (!last_call_until_) {
     last_call_until_ = now_ + config_.last_call;
   }
-  if (last_call_until_ && now_ >= *last_call_until_) return open_round();  // mutant: last_call
+  if (last_call_until_ && now_ >= *last_call_until_) return open_round();
   gather_wake_ = last_call_until_ ? last_call_until_ : gather_until_;
 }
 
 bool CoordinatorCore::own_is_ready() const {
   const Node* const own = roster_.find(roster_.own());
-  return own && roster_.is_ready(*own);  // mutant: own_ready
+  return own && roster_.is_ready(*own);
 }
 
 void CoordinatorCore::give_up_gathering() {
@@ -726,13 +725,12 @@ std::vector<Incarnation> CoordinatorCore::choose_seats() const {
   std::sort(chosen.begin(), chosen.end(), [this](const Node* a, const Node* b) {
     const auto order = [this](const Node& n) {
       const bool is_member = n.seat >= 0;
-      return std::tuple(!roster_.is_own(n), makes_room(n), !is_member,
-                        is_member ? n.seat : n.arrival);  // mutant: seat_order
+      return std::tuple(!roster_.is_own(n), makes_room(n), !is_member, is_member ? n.seat : n.arrival);
     };
     return order(*a) < order(*b);
   });
   if (chosen.size() > static_cast<std::size_t>(config_.job.max_nodes)) {
-    chosen.resize(static_cast<std::size_t>(config_.job.max_nodes));  // mutant: spares
+    chosen.resize(static_cast<std::size_t>(config_.job.max_nodes));
   }
   std::vector<Incarnation> seats(config_.job.node_ranks_given ? chosen.size() : roster_.seats().size());
   std::vector<const Node*> newcomers;
@@ -747,14 +745,14 @@ std::vector<Incarnation> CoordinatorCore::choose_seats() const {
   }
   const auto goes_first = [this](const Node* a, const Node* b) {
     const bool own_a = roster_.is_own(*a), own_b = roster_.is_own(*b);
-    return own_a != own_b ? own_a : config_.seat_order(a->state, b->state);  // mutant: own_first
+    return own_a != own_b ? own_a : config_.seat_order(a->state, b->state);
   };
-  std::stable_sort(newcomers.begin(), newcomers.end(), goes_first);             // mutant: order
-  if (!config_.job.node_ranks_given) give_first_seat_to_own(seats, newcomers);  // mutant: first_seat
+  std::stable_sort(newcomers.begin(), newcomers.end(), goes_first);
+  if (!config_.job.node_ranks_given) give_first_seat_to_own(seats, newcomers);
   // Newcomers take the seats that were left empty above: those of lost nodes and of members that are not ready.
   auto newcomer = newcomers.begin();
   for (Incarnation& seat : seats) {
-    if (seat.empty() && newcomer != newcomers.end()) seat = (*newcomer++)->state.incarnation;  // mutant: free_seat
+    if (seat.empty() && newcomer != newcomers.end()) seat = (*newcomer++)->state.incarnation;
   }
   for (; newcomer != newcomers.end(); ++newcomer) seats.push_back((*newcomer)->state.incarnation);
   std::erase(seats, Incarnation());
@@ -776,7 +774,7 @@ void CoordinatorCore::give_first_seat_to_own(std::vector<Incarnation>& seats,
 }
 
 void CoordinatorCore::open_round() {
-  ++job_.round;  // mutant: next_round
+  ++job_.round;
   roster_.begin_round(job_.round, choose_seats());
   job_.phase = Phase::Opening;
   failures_.clear();
@@ -836,7 +834,7 @@ void CoordinatorCore::on(const StoreOpened& event) {
   std::map<std::string, int> workers_of_role, ranks_of_role;
   for (const Incarnation& seat : roster_.seats()) {
     const AgentState& state = roster_.at(seat).state;
-    run.assignment.world_size += state.slots;  // mutant: world_size
+    run.assignment.world_size += state.slots;
     workers_of_role[state.role] += state.slots;
   }
   if (job_.is_restart) {
@@ -855,16 +853,16 @@ void CoordinatorCore::on(const StoreOpened& event) {
     run.assignment.base_role_rank = role_rank;
     run.assignment.role_world_size = workers_of_role[node.state.role];
     send(node, run);
-    ++run.assignment.node_rank;                    // mutant: node_rank
-    run.assignment.base_rank += node.state.slots;  // mutant: base_rank
-    role_rank += node.state.slots;                 // mutant: role_rank
+    ++run.assignment.node_rank;
+    run.assignment.base_rank += node.state.slots;
+    role_rank += node.state.slots;
   }
   for (const auto& [incarnation, node] : roster_.nodes()) {
     if (!roster_.is_spare(node)) continue;
     const bool is_quiet = node.state.phase == WorkersPhase::Quiet;  // its workers were members of the last round
     Directive directive =
         make(is_quiet ? Directive::Kind::Stop : Directive::Kind::Wait, makes_room(node) ? kMakesRoom : kSpare);
-    if (is_quiet) directive.stop_signal = SIGTERM;  // mutant: ends_quiet
+    if (is_quiet) directive.stop_signal = SIGTERM;
     send(node, directive);
   }
   advance();
@@ -894,7 +892,7 @@ std::string CoordinatorCore::choose_master_addr() {
   if (all_here) return leads_here ? own.endpoint_host : "127.0.0.1";
   const bool is_one = arrivals.size() == 1;
   if (leads_here && all_spell_it && is_one && *arrivals.begin() == own.coordinator_address) return own.endpoint_host;
-  if (all_direct && is_one) return *arrivals.begin();  // mutant: one_arrival
+  if (all_direct && is_one) return *arrivals.begin();
   if (leads_here && all_spell_it && !is_loopback(own.coordinator_address)) return own.endpoint_host;
   const std::string warning =
       "MASTER_ADDR is not the same on all nodes, since they reach this one in different ways (" +
@@ -946,7 +944,7 @@ void CoordinatorCore::send_stop(int signal) {
   for (const Incarnation& seat : roster_.seats()) {
     if (seat.empty()) continue;
     const Node& node = roster_.at(seat);
-    directive.survivors_stay = stop_.keeps_survivors && !node.leaving;  // mutant: leaver_ends
+    directive.survivors_stay = stop_.keeps_survivors && !node.leaving;
     send(node, directive);
   }
 }
@@ -986,14 +984,13 @@ void CoordinatorCore::press_overdue() {
 // being stopped the answer stays the same, unless a node tells of a hang.
 bool CoordinatorCore::survivors_stay() const {
   if (!config_.job.survivors_stay || stop_.trigger == Trigger::Final || hang_of_round() == Hang::End) return false;
-  return !spends_restart() || budget_used() < config_.job.max_restarts;  // mutant: who_stays
+  return !spends_restart() || budget_used() < config_.job.max_restarts;
 }
 
 // Whether the round that follows this stop counts as a restart.
 bool CoordinatorCore::spends_restart() const {
   const bool is_hang = hang_of_round() != Hang::None;
-  return stop_.trigger == Trigger::Failure ||
-         (stop_.trigger == Trigger::Loss && (!elastic() || is_hang));  // mutant: spends
+  return stop_.trigger == Trigger::Failure || (stop_.trigger == Trigger::Loss && (!elastic() || is_hang));
 }
 
 // Decides how the job goes on when no process of the round acts any more, and all is known: error files and last lines
@@ -1024,9 +1021,8 @@ void CoordinatorCore::after_stop() {
 
   std::optional<WorkerFailure> cause;
   if (stop_.trigger == Trigger::Failure) {
-    const auto loss = std::find_if(losses_.begin(), losses_.end(), [&](const Loss& l) {
-      return l.noticed <= failures_.front().seen + kCauseWindow;  // mutant: explained
-    });
+    const auto loss = std::find_if(losses_.begin(), losses_.end(),
+                                   [&](const Loss& l) { return l.noticed <= failures_.front().seen + kCauseWindow; });
     if (loss == losses_.end()) {
       cause = *cause_of(failures);
       exit.reason = describe(*cause);
@@ -1037,9 +1033,9 @@ void CoordinatorCore::after_stop() {
   }
   if (cause) job_.cause = exit.cause = cause;
   const bool is_loss = stop_.trigger == Trigger::Loss && hang_of_round() == Hang::None;
-  exit.exit_code = cause ? cause->status.shell_code() : is_loss ? kStartAgain : 1;  // mutant: exit_code
+  exit.exit_code = cause ? cause->status.shell_code() : is_loss ? kStartAgain : 1;
   const bool spends = spends_restart();
-  if (unkillable) {  // mutant: unkillable
+  if (unkillable) {
     exit.reason += "; not restarted, since not all processes could be killed";
     return end(exit);
   }
@@ -1047,8 +1043,8 @@ void CoordinatorCore::after_stop() {
     exit.reason += "; not restarted, since the program cannot run there";
     return end(exit);
   }
-  if (hang_of_round() == Hang::End) return end(exit);                         // mutant: hang_ends
-  if (spends && budget_used() >= config_.job.max_restarts) return end(exit);  // mutant: last_restart
+  if (hang_of_round() == Hang::End) return end(exit);
+  if (spends && budget_used() >= config_.job.max_restarts) return end(exit);
   const std::string at_fault = name_at_fault(cause, exit.reason);
   if (spends) {
     spend_restart();
@@ -1074,8 +1070,8 @@ void CoordinatorCore::count_successors(int successors) {
 }
 
 void CoordinatorCore::spend_restart() {
-  ++job_.restarts;      // mutant: count_restart
-  budget_.spend(now_);  // mutant: spend
+  ++job_.restarts;
+  budget_.spend(now_);
 }
 
 // Returns "2 of 3" or, with a window, "7, 2 of 3 within 1 h".
@@ -1113,7 +1109,7 @@ void CoordinatorCore::count_first_cause(const std::string& name) {
 // Whether a node has a place only as long as no other node wants it.
 bool CoordinatorCore::makes_room(const Node& node) const {
   if (config_.job.exclude_after == 0 || roster_.is_own(node)) return false;
-  return times_first_cause(node) >= config_.job.exclude_after;  // mutant: makes_room
+  return times_first_cause(node) >= config_.job.exclude_after;
 }
 
 // The coordinator's own node has a name without an address. What it was the cause of while it coordinated counts on
@@ -1125,7 +1121,7 @@ int CoordinatorCore::times_first_cause(const Node& node) const {
   };
   const Node* const own = roster_.find(roster_.own());
   const bool has_coordinated = !node.address.empty() && !(own && own->state.host == node.state.host);
-  return count_of(describe(node)) + (has_coordinated ? count_of(node.state.host) : 0);  // mutant: has_coordinated
+  return count_of(describe(node)) + (has_coordinated ? count_of(node.state.host) : 0);
 }
 
 // Counts those of single workers, which the agent of a job's only node starts by itself.
@@ -1184,10 +1180,10 @@ void CoordinatorCore::next_round(const std::string& why) {
   gathering_since_ = now_;
   for (auto node = roster_.nodes().begin(); node != roster_.nodes().end();) {
     const Node& leaver = (node++)->second;
-    if (leaver.leaving) release(leaver);  // mutant: leaver
+    if (leaver.leaving) release(leaver);
   }
   const bool waits = config_.job.max_restarts > 0 || config_.job.survivors_stay || own_leaves_;
-  gather_until_ = now_ + (waits ? config_.join_timeout : milliseconds(0));  // mutant: wait_for_more
+  gather_until_ = now_ + (waits ? config_.join_timeout : milliseconds(0));
   gather();
 }
 
@@ -1199,7 +1195,7 @@ void CoordinatorCore::end(const Directive& exit) {
   stop_gathering();
   job_.phase = Phase::Stopping;
   stop_ = {.trigger = Trigger::Final, .reason = exit.reason, .exit_code = exit.exit_code, .cause = exit.cause};
-  send_stop(SIGTERM);  // mutant: quiet_end
+  send_stop(SIGTERM);
 }
 
 void CoordinatorCore::finish(Directive exit) {
@@ -1209,7 +1205,7 @@ void CoordinatorCore::finish(Directive exit) {
   stop_gathering();
   over_since_ = now_;
   for (const auto& [incarnation, node] : roster_.nodes()) {
-    if (!roster_.is_own(node)) send(node, *exit_);  // mutant: exit_to_all
+    if (!roster_.is_own(node)) send(node, *exit_);
   }
   finish_shutdown();
 }
@@ -1220,14 +1216,14 @@ void CoordinatorCore::finish_shutdown() {
   const Node* const own = roster_.find(roster_.own());
   shutdown_until_.reset();
   if (config_.epoch_is_number && own_was_told_ && !own && !std::exchange(is_done_, true)) {
-    actions_->push_back(JobDone{!is_end_missed_ && roster_.nodes().empty()});  // mutant: forgets
+    actions_->push_back(JobDone{!is_end_missed_ && roster_.nodes().empty()});
   }
   if (own_was_told_ || !own) return;
   shutdown_until_ = std::max(now_, over_since_ + config_.stays_over_for);
   for (const auto& [incarnation, node] : roster_.nodes()) {
     if (!roster_.is_own(node)) shutdown_until_ = std::max(*shutdown_until_, awaited_until(node));
   }
-  if (now_ < *shutdown_until_) return;  // mutant: shutdown
+  if (now_ < *shutdown_until_) return;
   own_was_told_ = true;
   shutdown_until_.reset();
   next_silence_check_.reset();
@@ -1255,7 +1251,7 @@ void CoordinatorCore::on(const StoreLost& event) {
       if (event.clients > 0) {
         const std::string reason = store + ", and " + counted(event.clients, "connection") + " of workers with it";
         losses_.push_back({.noticed = now_, .text = reason});
-        return stop_round(SIGTERM, {.trigger = Trigger::Loss, .reason = reason});  // mutant: store_in_use
+        return stop_round(SIGTERM, {.trigger = Trigger::Loss, .reason = reason});
       }
       ask_for_store();  // so that it admits the nodes of this round
       actions_->push_back(

@@ -39,9 +39,9 @@ void RecordGate::kept(std::uint64_t number) { kept_ = std::max(kept_, number); }
 
 std::optional<CoordinatorAction> RecordGate::next(bool may_tell) {
   if (!passing_.empty()) return taken_from(passing_);
-  if (!may_tell) return std::nullopt;  // mutant: doubt
+  if (!may_tell) return std::nullopt;
   if (!beats_.empty()) return taken_from(beats_);
-  if (held_.empty() || held_.front().first > kept_) return std::nullopt;  // mutant: gate
+  if (held_.empty() || held_.front().first > kept_) return std::nullopt;
   return taken_from(held_).second;
 }
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What the coordinator's core keeps for another life of itself, and how that one begins with it, on this node or on
 // another one. The rest of the core is in coordinator_core.cpp; the record's bytes are in job_record.hpp.
-// "mutant: NAME" is explained there.
 #include <chrono>
 #include <csignal>
 #include <optional>
@@ -51,7 +50,7 @@ JobRecord CoordinatorCore::record() const {
     record.losses.push_back({age(l.noticed), l.text, l.stopped_itself, static_cast<int>(l.hang), l.name});
   }
   for (const TimePoint time : budget_.spent()) record.spent.push_back(has_window() ? age(time) : milliseconds(0));
-  record.first_causes = first_causes_;  // mutant: faults_recorded
+  record.first_causes = first_causes_;
   record.instance = instance_;
   record.node = config_.node;
   record.host = config_.host;
@@ -88,7 +87,7 @@ void CoordinatorCore::on(const Recovered& event) {
   const bool is_over = event.record && event.record->exit;
   if (!event.record || (is_over && is_new_here)) return begin_job(event.record);
   const bool is_newcomer = is_new_here && event.record->node != config_.node;
-  if (is_newcomer && event.record->round > 0) return ask_whether_it_lives(event);  // mutant: asks_first
+  if (is_newcomer && event.record->round > 0) return ask_whether_it_lives(event);
   go_on(event);
   if (is_newcomer) gather_until_.reset();  // there was no round, so the nodes have all of their time again
 }
@@ -101,21 +100,21 @@ void CoordinatorCore::go_on(const Recovered& event) {
   const TimePoint recorded = now_ - event.age;
   job_ = {.phase = static_cast<Phase>(record.phase),
           .round = record.round,
-          .restarts = record.restarts,  // mutant: restored_restarts
+          .restarts = record.restarts,
           .cause = record.cause,
           .is_restart = record.is_restart,
           .why_round = record.why_round,
           .who_makes_room = record.who_makes_room};
-  for (const milliseconds age : record.spent) budget_.spend(recorded - age);  // mutant: restored_budget
+  for (const milliseconds age : record.spent) budget_.spend(recorded - age);
   first_causes_ = record.first_causes;
   before_ = record.before;
   instance_ = record.instance;
   const bool is_takeover = record.node != config_.node;
-  roster_.set_own(is_takeover ? Incarnation() : record.own);  // mutant: takeover_own
+  roster_.set_own(is_takeover ? Incarnation() : record.own);
   restore_members(record, recorded);
   restore_round(record, recorded);
-  is_end_missed_ = is_over;                            // nodes without a seat are not in the record
-  next_silence_check_ = now_ + kBetweenSilenceChecks;  // mutant: restored_check
+  is_end_missed_ = is_over;  // nodes without a seat are not in the record
+  next_silence_check_ = now_ + kBetweenSilenceChecks;
   const bool runs = job_.phase == Phase::Opening || job_.phase == Phase::Running;
   if (!is_takeover || !runs) tell_again(record);
   if (is_takeover) take_over(record);
@@ -129,7 +128,7 @@ void CoordinatorCore::begin_job(const std::optional<JobRecord>& left) {
   Directive exit = make(Directive::Kind::Exit,
                         "the record of the job that this node was part of is gone, so nobody knows how to go on");
   exit.exit_code = kStartAgain;
-  finish(exit);  // mutant: record_gone
+  finish(exit);
 }
 
 // ---- A record that may be of a job that is gone ----
@@ -212,7 +211,7 @@ void CoordinatorCore::take_over(const JobRecord& record) {
   const bool runs = job_.phase == Phase::Opening || job_.phase == Phase::Running;
   if (!runs) return actions_->push_back(CoordinatorLogLine{reason});
   losses_.push_back({.noticed = now_, .text = reason});
-  stop_round(SIGTERM, {.trigger = Trigger::Loss, .reason = reason});  // mutant: takeover_stops
+  stop_round(SIGTERM, {.trigger = Trigger::Loss, .reason = reason});
 }
 
 void CoordinatorCore::restore_members(const JobRecord& record, TimePoint recorded) {
@@ -222,7 +221,7 @@ void CoordinatorCore::restore_members(const JobRecord& record, TimePoint recorde
     node.address = member.address;
     node.arrived_at = member.arrived_at;
     node.leaving = member.leaving;
-    node.base_rank = member.base_rank;  // mutant: restored_rank
+    node.base_rank = member.base_rank;
     node.heard = node.unheard_since = recorded - member.heard;
     node.state = state_of(member);
     // Its seat is its rank, whatever the record says: two nodes of one rank would be taken for rivals.
@@ -262,7 +261,7 @@ void CoordinatorCore::restore_round(const JobRecord& record, TimePoint recorded)
   for (std::optional<Directive>* told : {&run_, &exit_}) {
     if (!*told) continue;
     const Directive made = make((*told)->kind, "");
-    (*told)->epoch = made.epoch;  // mutant: epoch_again
+    (*told)->epoch = made.epoch;
     (*told)->instance = made.instance;
     (*told)->back_within = made.back_within;
     (*told)->can_look = made.can_look;
@@ -277,8 +276,8 @@ void CoordinatorCore::tell_again(const JobRecord& record) {
     const JobRecord::Member& member = record.members[i];
     if (member.incarnation.empty()) continue;
     Directive directive = make(Directive::Kind::Wait, "");
-    if (over() && member.incarnation != roster_.own()) directive = *exit_;    // mutant: own_last_again
-    if (job_.phase == Phase::Running) directive = run_for(member, i, *run_);  // mutant: run_again
+    if (over() && member.incarnation != roster_.own()) directive = *exit_;
+    if (job_.phase == Phase::Running) directive = run_for(member, i, *run_);
     send(roster_.at(member.incarnation), directive);
   }
   if (job_.phase == Phase::Opening) return ask_for_store();
@@ -286,7 +285,7 @@ void CoordinatorCore::tell_again(const JobRecord& record) {
   if (job_.phase != Phase::Stopping) return;
   const bool is_failure = stop_.trigger == Trigger::Failure || stop_.trigger == Trigger::Loss;
   if (is_failure || survivors_stay()) actions_->push_back(PublishFailure{stop_.reason, stop_.dead});
-  send_stop(stop_.signal);  // mutant: stop_restored
+  send_stop(stop_.signal);
 }
 
 }  // namespace ddp::rendezvous

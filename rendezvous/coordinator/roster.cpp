@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// "mutant: NAME" after a statement names it for scripts/mutants, which breaks it and sees that the simulator notices.
 #include "rendezvous/coordinator/roster.hpp"
 
 #include <algorithm>
@@ -33,7 +32,7 @@ namespace {
 
 // Whether no process of any round acts on the node. Workers that live wait for the next round.
 bool acts_no_more(const Node& node) {
-  return node.state.phase == WorkersPhase::Idle || node.state.phase == WorkersPhase::Quiet;  // mutant: acts_no_more
+  return node.state.phase == WorkersPhase::Idle || node.state.phase == WorkersPhase::Quiet;
 }
 
 }  // namespace
@@ -164,10 +163,9 @@ void Roster::restore(TimePoint now, int round, const std::vector<Node>& members,
     if (seats.back().empty()) continue;
     Node& node = nodes_[seats.back()];
     node = member;
-    node.cut = now;  // mutant: restored_cut
+    node.cut = now;
     node.why_cut = why_cut;
-    node.comes_back_within =
-        std::max(options_.back_within, acts_within(options_.lost_after));  // mutant: restored_patience
+    node.comes_back_within = std::max(options_.back_within, acts_within(options_.lost_after));
     node.unheard_since_sleep = true;
     node.arrival = ++arrivals_;
     if (options_.node_ranks_given) claim_rank(node);
@@ -185,7 +183,7 @@ void Roster::restore(TimePoint now, int round, const std::vector<Node>& members,
 
 void Roster::claim_rank(Node& node) {
   const auto [holder, is_free] = holders_.emplace(node.state.node_rank, node.state.incarnation);
-  if (is_free) return;  // mutant: held_rank
+  if (is_free) return;
   node.holder = holder->second;
   nodes_.at(node.holder).heard_since_claim.reset();
 }
@@ -200,7 +198,7 @@ std::vector<Incarnation> Roster::challengers_of(const Incarnation& holder) const
   std::vector<Incarnation> challengers;
   if (counts_.challengers == 0) return challengers;
   for (const auto& [incarnation, node] : nodes_) {
-    if (node.holder != holder) continue;  // mutant: challenger
+    if (node.holder != holder) continue;
     challengers.push_back(incarnation);
   }
   return challengers;
@@ -212,9 +210,9 @@ std::vector<Roster::Expired> Roster::expired(TimePoint now) const {
   std::vector<Expired> expired;
   for (const auto& [incarnation, node] : nodes_) {
     if (is_own(node) && options_.own_is_here) continue;
-    if (node.cut && now >= *node.cut + node.comes_back_within) {  // mutant: node_cut
+    if (node.cut && now >= *node.cut + node.comes_back_within) {
       expired.push_back({incarnation, gone_since(node, now), true});
-    } else if (!node.cut && now >= node.heard + options_.lost_after) {  // mutant: node_silent
+    } else if (!node.cut && now >= node.heard + options_.lost_after) {
       expired.push_back({incarnation, node.heard, false});
     }
   }
@@ -230,7 +228,7 @@ TimePoint Roster::silent_since(const Node& node, TimePoint until) const {
 
 void Roster::forgive_sleep(TimePoint::duration slept) {
   for (auto& [incarnation, node] : nodes_) {
-    node.heard += slept;  // mutant: slept
+    node.heard += slept;
     node.unheard_since_sleep = node.unheard_since_sleep || !node.cut;
     if (node.silence) node.silence = {node.silence->from + slept, node.silence->to + slept};
     if (node.cut) *node.cut += slept;

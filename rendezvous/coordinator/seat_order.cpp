@@ -41,7 +41,7 @@ bool goes_before(std::string_view a, std::string_view b) {
 bool SeatOrder::operator()(const AgentState& a, const AgentState& b) const {
   const auto rank_of = [](const AgentState& state) { return state.wanted_rank < 0 ? kNowhere : state.wanted_rank; };
   const auto x = std::tuple(rank_of(a), place_of(a.host)), y = std::tuple(rank_of(b), place_of(b.host));
-  if (x != y) return x < y;  // mutant: wanted_rank
+  if (x != y) return x < y;
   return goes_before(a.host, b.host);
 }
 

@@ -21,7 +21,7 @@ bool is_number_epoch(const std::string& epoch) {
 }
 
 bool is_older_epoch(const std::string& epoch, const std::string& than) {
-  return epoch.size() != than.size() ? epoch.size() < than.size() : epoch < than;  // mutant: as_numbers
+  return epoch.size() != than.size() ? epoch.size() < than.size() : epoch < than;
 }
 
 }  // namespace ddp::rendezvous

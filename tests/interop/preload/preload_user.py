@@ -58,9 +58,10 @@ def compiles():
 
 def main():
     rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    for start in "fork", "spawn":
-        loaded(start)
-    shares_tensors()
+    loaded("fork")
+    if rank == 0:  # each process that is spawned imports PyTorch
+        loaded("spawn")
+        shares_tensors()
     if "compile" in sys.argv:
         compiles()
     if "RPC_PORT" in os.environ:

@@ -8,13 +8,14 @@ import os
 import sys
 
 sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+from forked_torchrun import TORCHRUN, ForkedPython  # noqa: E402
 from jobs import run  # noqa: E402
 
 
 def torchrun(*arguments):
     # --local-addr, because workers otherwise get the machine's name, which not every container resolves.
-    out, _ = run(sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", "--local-addr", "127.0.0.1",
-                 "--no-python", *arguments, patience=200)
+    out, _ = run(*TORCHRUN, "--nproc_per_node", "2", "--local-addr", "127.0.0.1", "--no-python", *arguments, patience=200,
+                 popen=ForkedPython)
     return out
 
 
