@@ -8,10 +8,8 @@
 #include "runtime/api/live_sessions.hpp"
 #include "runtime/api/options.hpp"
 #include "runtime/training/cuda/cuda_compress_hook.hpp"
-#include "runtime/training/cuda/cuda_powersgd.hpp"
 #include "runtime/training/ddp/reducer.hpp"
 #include "runtime/training/hooks/builtin_comm_hooks.hpp"
-#include "runtime/training/hooks/powersgd.hpp"
 
 namespace {
 
@@ -122,23 +120,6 @@ ddp_status ddp_reducer_register_builtin_comm_hook(ddp_reducer* reducer, int32_t 
     Reducer& registers = not_null(of(reducer), "the reducer");
     registers.register_comm_hook(registers.is_on_gpu() ? ddp::runtime::make_cuda_comm_hook(registers.group(), hook)
                                                        : ddp::runtime::make_builtin_comm_hook(registers.group(), hook));
-  });
-}
-
-ddp_status ddp_reducer_register_powersgd_hook(ddp_reducer* reducer, const ddp_powersgd_options* options) {
-  return guard([&] {
-    Reducer& registers = not_null(of(reducer), "the reducer");
-    const ddp_powersgd_options given = DDP_OPTIONS(ddp_powersgd_options, random_seed, options);
-    ddp::runtime::PowerSgdOptions chosen;
-    if (given.matrix_approximation_rank != 0) chosen.columns = given.matrix_approximation_rank;
-    if (given.start_powersgd_iter != 0) chosen.start_iteration = given.start_powersgd_iter;
-    if (given.min_compression_rate != 0) chosen.min_compression_rate = given.min_compression_rate;
-    chosen.error_feedback = given.no_error_feedback == 0;
-    chosen.warm_start = given.no_warm_start == 0;
-    chosen.seed = given.random_seed;
-    registers.register_comm_hook(registers.is_on_gpu()
-                                     ? ddp::runtime::make_cuda_powersgd_hook(registers.group(), chosen)
-                                     : std::make_unique<ddp::runtime::PowerSgdHook>(registers.group(), chosen));
   });
 }
 

@@ -294,7 +294,6 @@ void Reducer::check_capture() const {
         "the host waits until all ranks know which parameters were used: set static_graph, "
         "and take the first step before the capture";
   if (join_) why = "inside join the host waits for the other ranks";
-  if (why == nullptr && hook_ != nullptr) why = hook_->why_not_captured();
   if (why == nullptr) return;
   throw Error(ErrorCode::InvalidArgument,
               std::string("DistributedDataParallel: a CUDA graph cannot have this step: ") + why);

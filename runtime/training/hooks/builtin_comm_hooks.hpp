@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// libddp's built-in communication hooks, except PowerSGD.
+// libddp's built-in communication hooks.
 #pragma once
 
 #include <cstdint>

@@ -34,8 +34,6 @@ class CommHook {
   // bucket is done. If start() or advance() throws, the reducer aborts its group with that error,
   // so that no rank waits for this one.
   virtual bool advance(const ddp_grad_bucket& bucket) = 0;
-  // Returns why a CUDA graph cannot have the next step, or null.
-  virtual const char* why_not_captured() const { return nullptr; }
 };
 
 }  // namespace ddp::runtime

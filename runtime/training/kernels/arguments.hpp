@@ -147,42 +147,6 @@ struct Clip {
   const double* norm_and_factor;
 };
 
-// ---- PowerSGD (low_rank_kernels.hpp) ----
-
-constexpr std::uint32_t kRowBlocks = 64;     // blocks for each matrix where all of it is gone over
-constexpr std::uint32_t kProductParts = 16;  // partial sums of an element of a product
-
-// One gradient M of rows x cols, and its thin matrices P of rows x columns and Q of cols x columns. The numbers are
-// offsets in elements.
-struct LowRankMatrix {
-  std::uint64_t rows;
-  std::uint64_t cols;
-  std::uint64_t columns;
-  std::uint64_t gradient;
-  std::uint64_t p;
-  std::uint64_t q;
-  std::uint64_t error;
-  std::uint64_t random[2];  // the state of the generator, in turns
-  double length_before;     // the column's length before others are taken away from it
-  std::int64_t overflow;    // 1: Q has an element that is not finite; until Q is measured again
-};
-
-struct LowRank {
-  LowRankMatrix* matrices;
-  std::uint64_t count;
-  void* gradients;
-  void* p;
-  void* q;
-  void* error;    // null: no error feedback
-  void* parts;    // kProductParts for each element of P or of Q
-  double* lanes;  // kThreads for each column and matrix
-  std::uint64_t max_columns;
-  std::uint64_t column;  // for kernels of one column
-  std::uint64_t turn;    // 0 or 1: which state of the generator low_rank_fill reads; 0: low_rank_subtract runs first
-  Type type;             // Float32 or Float64
-  std::int32_t of_p;     // 1: P is meant, 0: Q
-};
-
 }  // namespace ddp::runtime::kernels
 
 // All kernels: X(name, arguments).
@@ -204,14 +168,4 @@ struct LowRank {
   X(add_powers, AddPowers)            \
   X(combine, Combine)                 \
   X(clip_factor, ClipFactor)          \
-  X(clip, Clip)                       \
-  X(low_rank_add_error, LowRank)      \
-  X(low_rank_multiply, LowRank)       \
-  X(low_rank_combine, LowRank)        \
-  X(low_rank_measure, LowRank)        \
-  X(low_rank_fill, LowRank)           \
-  X(low_rank_subtract, LowRank)       \
-  X(low_rank_finish, LowRank)         \
-  X(low_rank_check, LowRank)          \
-  X(low_rank_expand, LowRank)         \
-  X(low_rank_drop, LowRank)
+  X(clip, Clip)

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The source that NVRTC compiles (compile_kernels.py): an entry point for each kernel, named as in arguments.hpp.
 #include "runtime/training/kernels/gradient_kernels.hpp"
-#include "runtime/training/kernels/low_rank_kernels.hpp"
 #include "runtime/training/kernels/optimizer_kernels.hpp"
 
 #define DDP_ENTRY_POINT(name, Arguments)                                                       \

@@ -124,64 +124,6 @@ void replays_hooks_and_shares() {
   compare(s, plain, replayed, 30);
 }
 
-// A model of one matrix whose gradient PowerSGD compresses.
-struct Compressed {
-  explicit Compressed(Setting& s) : setting(s), input(s.gpu, 2400), parameters(s, {2400}), model(s.group, shaped()) {
-    PowerSGD hook;
-    hook.start_powersgd_iter = 1;
-    hook.matrix_approximation_rank = 2;
-    model.register_comm_hook(hook);
-  }
-  std::vector<Parameter> shaped() {
-    parameters.list[0].shape = {60, 40};
-    return parameters.list;
-  }
-  void begin(std::uint64_t step) {
-    input.write(numbers(2400, step * 100 + static_cast<std::uint64_t>(setting.group.rank())), setting.stream);
-  }
-  void step() {
-    setting.gpu.copy(parameters.gradients[0]->data(), input.data(), 2400 * sizeof(float), setting.stream);
-    model.mark_ready(0);
-    model.synchronize();
-  }
-  Floats gradient() const { return parameters.gradients[0]->read(setting.stream); }
-
-  Setting& setting;
-  DeviceArray<float> input;
-  GpuParameters parameters;
-  DistributedDataParallel model;
-};
-
-void replays_powersgd() {
-  Setting s;
-  Compressed plain(s), replayed(s);
-  for (Compressed* each : {&plain, &replayed}) {
-    each->begin(0);
-    each->step();
-  }
-  s.gpu.synchronize(s.stream);
-  s.gpu.begin_capture(s.stream);
-  report_failure("before it compresses", [&] { replayed.model.mark_ready(0); });
-  expect(s.gpu.end_capture(s.stream) != nullptr, "the capture goes on");
-  for (Compressed* each : {&plain, &replayed}) {
-    each->begin(1);
-    each->step();
-  }
-  s.gpu.synchronize(s.stream);
-  s.gpu.begin_capture(s.stream);
-  replayed.step();
-  void* const graph = s.gpu.end_capture(s.stream);
-  expect(graph != nullptr, "a compressed step is captured");
-  if (graph == nullptr) return;
-  for (std::uint64_t step = 2; step < 8; ++step) {
-    plain.begin(step);
-    plain.step();
-    replayed.begin(step);
-    s.gpu.launch(graph, s.stream);
-    expect(plain.gradient() == replayed.gradient(), "the same bits in step " + std::to_string(step));
-  }
-}
-
 // Runs body in a capture. What is refused leaves the capture as it was.
 template <typename Body>
 void in_capture(Setting& s, const std::string& what, const Body& body) {
@@ -286,11 +228,8 @@ void loses_a_rank() {
 
 Programs device_graph_programs() {
   return {
-      {"device graph replays PowerSGD", replays_powersgd},
-      {"device graph replays", replays},
-      {"device graph replays hooks and shares", replays_hooks_and_shares},
-      {"device graph refusals", graph_refusals},
-      {"device graph keeps apart", keeps_apart},
+      {"device graph replays", replays},           {"device graph replays hooks and shares", replays_hooks_and_shares},
+      {"device graph refusals", graph_refusals},   {"device graph keeps apart", keeps_apart},
       {"device graph loses a rank", loses_a_rank},
   };
 }

@@ -33,14 +33,6 @@ TEST_CASE("CUDA graph: steps with a compressing hook and with ZeroRedundancyOpti
   run(GENERATE(1, 3), "device graph replays hooks and shares", fakes());
 }
 
-TEST_CASE("CUDA graph: steps that PowerSGD compresses can be captured, and none before", "[runtime][integration]") {
-  need_kernels();
-  for (const std::string& output : run(2, "device graph replays PowerSGD", fakes())) {
-    CHECK_THAT(output, Contains("before it compresses failed: 1 DistributedDataParallel: a CUDA graph cannot have this "
-                                "step: PowerSGD has not compressed yet"));
-  }
-}
-
 TEST_CASE("CUDA graph: what cannot be captured is refused with the reason, and the capture goes on",
           "[runtime][integration]") {
   need_kernels();
@@ -98,9 +90,8 @@ TEST_CASE("CUDA graph: all of this holds on a real GPU", "[runtime][integration]
   const TemporaryFolder folder;
   ddp::test::Variables variables = one_gpu();
   variables["FOLDER"] = folder.path() + "/steps";
-  const std::string scenario =
-      GENERATE("device graph replays", "device graph replays hooks and shares", "device graph replays PowerSGD",
-               "device graph refusals", "device graph keeps apart");
+  const std::string scenario = GENERATE("device graph replays", "device graph replays hooks and shares",
+                                        "device graph refusals", "device graph keeps apart");
   CAPTURE(scenario);
   run(2, scenario, variables);
 }

@@ -4,7 +4,6 @@
 #include <atomic>
 #include <cmath>
 #include <cstdint>
-#include <limits>
 #include <memory>
 #include <string>
 #include <utility>
@@ -154,73 +153,6 @@ void follow_the_streams() {
   }
 }
 
-// Returns the largest difference of two gradients, relative to the largest element; -1 if only one of an element's two
-// values is finite.
-template <typename T>
-double difference(const std::vector<T>& cpu, const std::vector<T>& gpu) {
-  double largest = 0, difference = 0;
-  for (std::size_t k = 0; k < cpu.size(); ++k) {
-    if (std::isfinite(cpu[k]) != std::isfinite(gpu[k])) return -1;
-    if (!std::isfinite(cpu[k])) continue;
-    largest = std::max(largest, std::abs(static_cast<double>(cpu[k])));
-    difference = std::max(difference, std::abs(static_cast<double>(cpu[k]) - static_cast<double>(gpu[k])));
-  }
-  return largest > 0 ? difference / largest : difference;
-}
-
-// Two matrices in one bucket, one more in another, and a vector. The gradients are noise; in steps 3 and 4 they have
-// rank 1, so that columns of P become zero; in step 6 one of them overflows.
-template <typename T>
-void compare_powersgd(Setting& s, std::size_t columns, double bound) {
-  const std::vector<std::vector<std::int64_t>> shapes = {{60, 40}, {30, 5, 6}, {70}, {500, 20}};
-  Twins<T> twins(s, {2400, 900, 70, 10'000});
-  for (std::size_t i = 0; i < shapes.size(); ++i) twins.on_cpu[i].shape = twins.on_gpu[i].shape = shapes[i];
-  DistributedDataParallelOptions options = small_buckets();
-  options.bucket_bytes = 3000 * sizeof(T);
-  DistributedDataParallel cpu(s.group, twins.on_cpu, options);
-  DistributedDataParallel gpu(s.group, twins.on_gpu, options);
-  PowerSGD hook;
-  hook.start_powersgd_iter = 1;
-  hook.matrix_approximation_rank = columns;
-  cpu.register_comm_hook(hook);
-  gpu.register_comm_hook(hook);
-  unsigned noise = static_cast<unsigned>(s.group.rank()) + 1;
-  for (int step = 0; step < 9; ++step) {
-    for (std::size_t i = 0; i < shapes.size(); ++i) {
-      const std::size_t rows =
-          shapes[i].size() > 1 ? static_cast<std::size_t>(shapes[i][0]) : twins.gradients[i].size();
-      const std::size_t width = twins.gradients[i].size() / rows;
-      for (std::size_t k = 0; k < twins.gradients[i].size(); ++k) {
-        noise = noise * 1664525U + 1013904223U;
-        const double random = static_cast<double>(noise) / 2147483648.0 - 1;
-        const double flat = static_cast<double>((k / width + 1) * (k % width % 7 + 1)) / static_cast<double>(7 * rows);
-        twins.gradients[i][k] = static_cast<T>(step == 3 || step == 4 ? flat : random);
-      }
-      if (step == 6 && i == 1) twins.gradients[i][17] = std::numeric_limits<T>::infinity();
-      twins.gpu_gradients[i]->write(twins.gradients[i], s.stream);
-    }
-    for (std::size_t i = shapes.size(); i-- > 0;) {
-      cpu.mark_ready(i);
-      gpu.mark_ready(i);
-    }
-    cpu.synchronize();
-    gpu.synchronize();
-    for (std::size_t i = 0; i < shapes.size(); ++i) {
-      const double found = difference(twins.gradients[i], twins.gpu_gradients[i]->read(s.stream));
-      expect(found >= 0 && found <= bound, std::to_string(columns) + " columns, gradient " + std::to_string(i) +
-                                               " in step " + std::to_string(step) + ": difference " +
-                                               std::to_string(found / bound) + " bounds");
-    }
-  }
-}
-
-void compute_powersgd() {
-  Setting s("cpu:ddp,cuda:nccl");
-  compare_powersgd<float>(s, 1, 2e-4);
-  compare_powersgd<float>(s, 3, 2e-4);
-  compare_powersgd<double>(s, 3, 1e-11);
-}
-
 }  // namespace
 
 Programs device_hook_programs() {
@@ -228,7 +160,6 @@ Programs device_hook_programs() {
       {"device hooks compute what the CPU does", compute_what_the_cpu_does},
       {"device hooks leave 16 bits as they are", leave_16_bits_as_they_are},
       {"device hooks follow the streams", follow_the_streams},
-      {"device hooks compute PowerSGD", compute_powersgd},
   };
 }
 

@@ -102,7 +102,7 @@ class DistributedDataParallel {
     reducer_->join(std::forward<Body>(body), options);
   }
   /// Registers a hook that replaces the plain average. Once, before the first backward, on every rank. It is one of
-  /// libddp's own, such as ddp::fp16_compress_hook or ddp::PowerSGD, a shared_ptr to a CommHook, or a function that
+  /// libddp's own, such as ddp::fp16_compress_hook, a shared_ptr to a CommHook, or a function that
   /// takes a GradBucket of tensors, starts its exchange, and returns a function (or nullptr) that ends it
   /// (ddp/torch/comm_hook.hpp).
   template <typename Hook>
