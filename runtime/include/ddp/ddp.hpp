@@ -39,7 +39,6 @@
 #include "ddp/failure.hpp"
 #include "ddp/grad_scaler.hpp"
 #include "ddp/kept.hpp"
-#include "ddp/lr_scheduler.hpp"
 #include "ddp/master_weights.hpp"
 #include "ddp/optimizer.hpp"
 #include "ddp/parameter.hpp"

@@ -13,7 +13,6 @@
 #include <cstring>
 #include <memory>
 #include <new>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -168,16 +167,8 @@ class OptimizerShard {
 
   /// Returns all parameters, one group after the other.
   const std::vector<Parameter>& parameters() const { return parameters_; }
-  /// Returns a group's options. Change them between steps, on all ranks alike; a learning-rate
-  /// schedule (lr_scheduler.hpp) sets lr of each group.
+  /// Returns a group's options. Change them between steps, on all ranks alike.
   Options& options(std::size_t group = 0) { return options_.at(group); }
-  /// Returns a group's learning rate before the first schedule changed it: what it is at the first call. Source: the
-  /// entry "initial_lr" of PyTorch's groups.
-  double initial_lr(std::size_t group = 0) {
-    std::optional<double>& initial = initial_lrs_.at(group);
-    if (!initial) initial = options_[group].lr;
-    return *initial;
-  }
   /// Returns the number of groups.
   std::size_t group_count() const { return options_.size(); }
   /// Sets the learning rate of all groups.
@@ -248,7 +239,6 @@ class OptimizerShard {
   explicit OptimizerShard(const std::vector<Group>& groups) : parameters_(flatten(groups)), row_(parameters_) {
     for (std::size_t g = 0; g < groups.size(); ++g) {
       options_.push_back(groups[g].options);
-      initial_lrs_.emplace_back();
       group_of_.insert(group_of_.end(), groups[g].parameters.size(), g);
     }
     if (!is_on_gpu()) return;
@@ -448,9 +438,8 @@ class OptimizerShard {
   }
 
   std::vector<Parameter> parameters_;
-  std::vector<std::size_t> group_of_;               // by parameter
-  std::vector<Options> options_;                    // by group
-  std::vector<std::optional<double>> initial_lrs_;  // by group; empty until a schedule has asked
+  std::vector<std::size_t> group_of_;  // by parameter
+  std::vector<Options> options_;       // by group
   detail::ParameterRow row_;
   std::size_t begin_ = 0;  // this rank's part of the row
   std::size_t end_ = 0;
