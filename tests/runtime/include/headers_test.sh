@@ -25,9 +25,6 @@ mapfile -t headers < <(cd "$include/ddp" && printf '%s\n' *.h c/*.h)
 if [ "$language" != c ]; then
   mapfile -t -O "${#headers[@]}" headers < <(cd "$include/ddp" && printf '%s\n' *.hpp cuda/*.hpp | grep -vx torch.hpp)
 fi
-if [ "$language" = cuda ]; then
-  mapfile -t -O "${#headers[@]}" headers < <(cd "$include/ddp" && printf '%s\n' *.cuh)
-fi
 
 bad=0
 compile() {
