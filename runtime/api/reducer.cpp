@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Exported functions on reducers and their communication hooks.
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -7,7 +8,6 @@
 #include "runtime/api/c_guard.hpp"
 #include "runtime/api/live_sessions.hpp"
 #include "runtime/api/options.hpp"
-#include "runtime/training/cuda/cuda_compress_hook.hpp"
 #include "runtime/training/ddp/reducer.hpp"
 #include "runtime/training/hooks/builtin_comm_hooks.hpp"
 
@@ -47,6 +47,15 @@ class UsersHook final : public CommHook {
 
   ddp_comm_hook hook_;
 };
+
+// NCCL averages elements of 16 bits as they are, so only gradients of a wider type would have to be converted.
+void refuse_on_gpu(std::int32_t hook) {
+  if (hook != DDP_FP16_COMPRESS_HOOK && hook != DDP_BF16_COMPRESS_HOOK) return;
+  throw Error(ErrorCode::InvalidArgument,
+              std::string(hook == DDP_FP16_COMPRESS_HOOK ? "fp16" : "bf16") +
+                  "_compress_hook: the gradients are on a GPU, where libddp converts none: use gradients of 16 bits, "
+                  "which NCCL averages as they are, or ddp::torch::DistributedDataParallel");
+}
 
 }  // namespace
 
@@ -118,8 +127,8 @@ ddp_status ddp_reducer_register_comm_hook(ddp_reducer* reducer, const ddp_comm_h
 ddp_status ddp_reducer_register_builtin_comm_hook(ddp_reducer* reducer, int32_t hook) {
   return guard([&] {
     Reducer& registers = not_null(of(reducer), "the reducer");
-    registers.register_comm_hook(registers.is_on_gpu() ? ddp::runtime::make_cuda_comm_hook(registers.group(), hook)
-                                                       : ddp::runtime::make_builtin_comm_hook(registers.group(), hook));
+    if (registers.is_on_gpu() && hook != DDP_ALLREDUCE_HOOK) refuse_on_gpu(hook);
+    registers.register_comm_hook(ddp::runtime::make_builtin_comm_hook(registers.group(), hook));
   });
 }
 

@@ -20,10 +20,12 @@ enum class BuiltinCommHook : std::int32_t {
 /// Hook that averages, as without a hook. Source: PyTorch's default_hooks.allreduce_hook.
 inline constexpr BuiltinCommHook allreduce_hook = BuiltinCommHook::AllReduce;
 /// Hook that averages gradients rounded to 16-bit IEEE floating point; 65520 and more become
-/// infinite. Source: PyTorch's default_hooks.fp16_compress_hook.
+/// infinite. For gradients in CPU memory, and for modules of libtorch anywhere. Source: PyTorch's
+/// default_hooks.fp16_compress_hook.
 inline constexpr BuiltinCommHook fp16_compress_hook = BuiltinCommHook::FP16Compress;
-/// Hook that averages gradients rounded to the upper 16 bits of a float; nothing overflows. Source:
-/// PyTorch's default_hooks.bf16_compress_hook.
+/// Hook that averages gradients rounded to the upper 16 bits of a float; nothing overflows. For
+/// gradients in CPU memory, and for modules of libtorch anywhere. Source: PyTorch's
+/// default_hooks.bf16_compress_hook.
 inline constexpr BuiltinCommHook bf16_compress_hook = BuiltinCommHook::BF16Compress;
 
 }  // namespace ddp

@@ -236,7 +236,6 @@ void Reducer::register_comm_hook(std::unique_ptr<CommHook> hook) {
                 "DistributedDataParallel: a communication hook is registered before the first backward, not after it");
   }
   hook_ = std::move(hook);
-  prepare_hook();
 }
 
 // Makes an error from body final, because it leaves ranks at different places.
@@ -266,11 +265,6 @@ auto Reducer::ask_hook(Body&& body) {
     failed(error);
     throw Error(ErrorCode::System, error.what());
   }
-}
-
-void Reducer::prepare_hook() {
-  if (hook_ == nullptr) return;
-  for (std::size_t b = 0; b < buckets_.size(); ++b) ask_hook([&] { hook_->prepare(view(b)); });
 }
 
 void Reducer::before_forward() {
@@ -433,7 +427,6 @@ void Reducer::rebuild(const std::vector<std::size_t>& order) {
     if (g.own == nullptr) buckets_[g.bucket].put(g.slice, before[i], 1);
   }
   core_.replan(plan_);
-  prepare_hook();
 }
 
 void Reducer::join_begin(JoinCore::Options options) {

@@ -66,9 +66,9 @@ typedef enum ddp_builtin_comm_hook {
   DDP_BF16_COMPRESS_HOOK = 3  /**< the average of gradients rounded to DDP_BFLOAT16, which has the range of a float */
 } ddp_builtin_comm_hook;
 
-/** Registers a ddp_builtin_comm_hook, under the rules of ddp_reducer_register_comm_hook(). For the memory of the CPU or
- * of a GPU. The CPU adds in 32 bits and rounds the sum once; NCCL rounds each partial sum to 16 bits.
- * Source: DistributedDataParallel._register_builtin_comm_hook. */
+/** Registers a ddp_builtin_comm_hook, under the rules of ddp_reducer_register_comm_hook(). The hooks of 16 bits are for
+ * gradients in CPU memory; for gradients on a GPU they are DDP_INVALID_ARGUMENT. They add in 32 bits and round the sum
+ * once. Source: DistributedDataParallel._register_builtin_comm_hook. */
 DDP_API ddp_status ddp_reducer_register_builtin_comm_hook(ddp_reducer* reducer, int32_t hook);
 
 /** @} */
