@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The conversion of one 16-bit floating-point number to 32 bits and back (float_conversion.hpp converts arrays). GPU
-// kernels compile it too, so it includes only what runtime/training/kernels/standard has.
+// The conversion of one 16-bit floating-point number to 32 bits and back. float_conversion.hpp converts arrays.
 #pragma once
 
 #include <bit>

@@ -6,7 +6,6 @@
 //   collectives  a rank of a job: libddp's collectives, plain Gloo's and what memory allows in turn;
 //                scripts/benchmarks/collectives prints the table
 //   nccl         a rank of a job: collectives on GPU memory, through libddp and by NCCL's own calls in turn
-//   optimizers   AdamW and the clipping of gradients on a GPU, without a job
 //   layer        a rank of a job: the cost of a call in libddp itself, over a backend whose operations do nothing
 //   ddp          a rank of a job: training steps with DistributedDataParallel; scripts/benchmarks/ddp prints the table
 #include <CLI/CLI.hpp>
@@ -29,7 +28,6 @@
 #include "apps/ddp_bench/print.hpp"
 #include "apps/ddp_bench/steps/command.hpp"
 #include "apps/ddp_bench/steps/model_shapes.hpp"
-#include "apps/ddp_bench/steps/optimizer_cost.hpp"
 #include "apps/ddp_bench/store/key_map_cost.hpp"
 #include "apps/ddp_bench/store/rendezvous_load.hpp"
 #include "apps/ddp_bench/store/store_load.hpp"
@@ -200,17 +198,6 @@ void bench_nccl(const NcclOptions& options) {
   ddp::bench::measure_on_device(ranks, {&libddp, &nccl}, options.plan, gpu, ddp::bench::print_figures);
 }
 
-struct OptimizerOptions {
-  std::string model = "gpt2";
-  int rounds = 20;
-};
-
-void bench_optimizers(const OptimizerOptions& options) {
-  for (const ddp::bench::OptimizerCost& cost : ddp::bench::optimizer_costs(options.model, options.rounds)) {
-    print({{"what", cost.what}, {"us", cost.median_us}, {"host_us", cost.host_us}});
-  }
-}
-
 void bench_layer(int calls) {
   const ddp::Session session = ddp::init_process_group({.backend = "null"});
   for (const ddp::bench::LayerCost& cost : ddp::bench::layer_costs(session.world(), calls)) {
@@ -279,17 +266,6 @@ void declare_nccl(CLI::App& app, NcclOptions& options) {
   nccl->callback([&options] { bench_nccl(options); });
 }
 
-void declare_optimizers(CLI::App& app, OptimizerOptions& options) {
-  const char* const what = "AdamW and the clipping of gradients on a GPU, without a job";
-  CLI::App* const optimizers = app.add_subcommand("optimizers", what);
-  optimizers->option_defaults()->always_capture_default();
-  optimizers->add_option("--model", options.model, "Whose parameters")
-      ->check(CLI::IsMember(std::vector<std::string>(ddp::bench::kModelNames.begin(), ddp::bench::kModelNames.end())));
-  optimizers->add_option("--rounds", options.rounds, "Blocks of 20 calls; the medians are printed")
-      ->check(CLI::Range(1, 10000));
-  optimizers->callback([&options] { bench_optimizers(options); });
-}
-
 void declare_layer(CLI::App& app, int& calls) {
   CLI::App* const layer = app.add_subcommand("layer", "A rank that ddprun started: what a call costs in libddp itself");
   layer->option_defaults()->always_capture_default();
@@ -318,8 +294,6 @@ int main(int argc, char** argv) {
   declare_collectives(app, collectives);
   NcclOptions nccl;
   declare_nccl(app, nccl);
-  OptimizerOptions optimizers;
-  declare_optimizers(app, optimizers);
   int calls = 20000;
   declare_layer(app, calls);
   ddp::bench::StepOptions steps;

@@ -22,8 +22,6 @@ CudaApi cuda_table(const SharedLibrary& library) {
   library.find("cuGetErrorString", api.get_error_string);
   library.find("cuDeviceGetCount", api.device_get_count);
   library.find("cuDeviceGet", api.device_get);
-  library.find("cuDeviceGetAttribute", api.device_get_attribute);
-  library.find("cuDriverGetVersion", api.driver_get_version);
   library.find("cuDevicePrimaryCtxRetain", api.primary_context_retain);
   library.find("cuDevicePrimaryCtxRelease_v2", api.primary_context_release);
   library.find("cuCtxPushCurrent_v2", api.context_push);
@@ -49,10 +47,6 @@ CudaApi cuda_table(const SharedLibrary& library) {
   library.find("cuMemcpyDtoHAsync_v2", api.copy_to_host);
   library.find("cuMemcpyDtoDAsync_v2", api.copy_on_device);
   library.find("cuMemsetD8Async", api.set_bytes);
-  library.find("cuModuleLoadData", api.module_load_data);
-  library.find("cuModuleUnload", api.module_unload);
-  library.find("cuModuleGetFunction", api.module_get_function);
-  library.find("cuLaunchKernel", api.launch_kernel);
   return api;
 }
 

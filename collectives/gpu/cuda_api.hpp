@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The CUDA driver as a table of function pointers, like nccl_api.hpp: contexts, streams, events, a little memory, and
-// kernels from modules.
+// The CUDA driver as a table of function pointers, like nccl_api.hpp: contexts, streams, events and a little memory.
 // Streams and events are the CUDA runtime's too. Device pointers are uint64_t, as in the driver.
 //
 // The library is $DDP_CUDA_LIBRARY if that is set, else libcuda.so.1. Safe from any thread.
@@ -13,8 +12,6 @@ namespace ddp::collectives {
 
 struct CudaContext;
 struct CudaEvent;
-struct CudaFunction;
-struct CudaModule;
 struct CudaStream;
 
 // Any other value is a failure, which get_error_string describes.
@@ -29,16 +26,11 @@ constexpr unsigned kCudaPortableMemory = 1;  // host memory that is pinned for a
 enum class CudaCapture : std::int32_t { None = 0, Active = 1, Invalidated = 2 };
 enum class CudaCaptureMode : std::int32_t { Global = 0, ThreadLocal = 1, Relaxed = 2 };
 
-// CUdevice_attribute
-enum class CudaAttribute : std::int32_t { ComputeCapabilityMajor = 75, ComputeCapabilityMinor = 76 };
-
 struct CudaApi {
   CudaResult (*init)(unsigned flags);
   CudaResult (*get_error_string)(CudaResult, const char** text);
   CudaResult (*device_get_count)(int*);
   CudaResult (*device_get)(int* device, int ordinal);
-  CudaResult (*device_get_attribute)(int* value, CudaAttribute, int device);
-  CudaResult (*driver_get_version)(int* version);  // 12090 is CUDA 12.9
   CudaResult (*primary_context_retain)(CudaContext**, int device);
   CudaResult (*primary_context_release)(int device);
   CudaResult (*context_push)(CudaContext*);
@@ -66,12 +58,6 @@ struct CudaApi {
   CudaResult (*copy_to_host)(void* to, std::uint64_t from, std::size_t, CudaStream*);
   CudaResult (*copy_on_device)(std::uint64_t to, std::uint64_t from, std::size_t, CudaStream*);
   CudaResult (*set_bytes)(std::uint64_t address, unsigned char value, std::size_t, CudaStream*);
-  CudaResult (*module_load_data)(CudaModule**, const void* image);
-  CudaResult (*module_unload)(CudaModule*);
-  CudaResult (*module_get_function)(CudaFunction**, CudaModule*, const char* name);
-  CudaResult (*launch_kernel)(CudaFunction*, unsigned blocks_x, unsigned blocks_y, unsigned blocks_z,
-                              unsigned threads_x, unsigned threads_y, unsigned threads_z, unsigned shared_bytes,
-                              CudaStream*, void** arguments, void** extra);
 };
 
 // Opens one library; throws rendezvous::Error.

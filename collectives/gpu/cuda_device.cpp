@@ -44,14 +44,6 @@ CudaDevice::CudaDevice(const CudaApi& api, int index) : api_(api), index_(index)
   check(api, api.primary_context_retain(&context_, handle_), (device + ": its context").c_str());
 }
 
-int CudaDevice::compute_capability() const {
-  int major = 0;
-  int minor = 0;
-  check(api_, api_.device_get_attribute(&major, CudaAttribute::ComputeCapabilityMajor, handle_), "asking for the GPU");
-  check(api_, api_.device_get_attribute(&minor, CudaAttribute::ComputeCapabilityMinor, handle_), "asking for the GPU");
-  return 10 * major + minor;
-}
-
 CudaDevice::~CudaDevice() { api_.primary_context_release(handle_); }
 
 std::uint64_t CudaDevice::capture_of(CudaStream* stream) const {
@@ -175,32 +167,6 @@ DeviceMemory::DeviceMemory(const CudaDevice& device, std::size_t size) : device_
 DeviceMemory::~DeviceMemory() {
   const CurrentDevice current(device_);
   device_.api().memory_free(address_);
-}
-
-KernelModule::KernelModule(const CudaDevice& device, const void* image) : device_(device) {
-  const CurrentDevice current(device_);
-  check(device_.api(), device_.api().module_load_data(&module_, image), "loading kernels");
-}
-
-KernelModule::~KernelModule() {
-  const CurrentDevice current(device_);
-  device_.api().module_unload(module_);
-}
-
-CudaFunction* KernelModule::function(const char* name) const {
-  const CurrentDevice current(device_);
-  CudaFunction* found = nullptr;
-  check(device_.api(), device_.api().module_get_function(&found, module_, name), name);
-  return found;
-}
-
-void KernelModule::launch(CudaFunction* function, unsigned blocks, unsigned threads, const void* argument,
-                          CudaStream* stream) const {
-  const CurrentDevice current(device_);
-  void* arguments[] = {const_cast<void*>(argument)};
-  check(device_.api(),
-        device_.api().launch_kernel(function, blocks, 1, 1, threads, 1, 1, 0, stream, arguments, nullptr),
-        "launching a kernel");
 }
 
 }  // namespace ddp::collectives

@@ -32,8 +32,6 @@ class CudaDevice {
   const CudaApi& api() const { return api_; }
   int index() const { return index_; }
   CudaContext* context() const { return context_; }
-  // Returns the kind of GPU: 90 for compute capability 9.0.
-  int compute_capability() const;
   std::mutex& issuing() { return issuing_; }
 
   // Returns a number of the CUDA graph that is captured from the stream; 0 if none is.
@@ -147,26 +145,6 @@ class PinnedMemory {
  private:
   const CudaDevice& device_;
   void* memory_ = nullptr;
-};
-
-// Kernels that were compiled for this kind of GPU. It must outlive the work that was launched from it: free the memory
-// that the work uses first, which waits for the device.
-class KernelModule {
- public:
-  // Throws rendezvous::Error{System} if the driver refuses the image.
-  KernelModule(const CudaDevice& device, const void* image);
-  ~KernelModule();
-  KernelModule(const KernelModule&) = delete;
-  KernelModule& operator=(const KernelModule&) = delete;
-
-  CudaFunction* function(const char* name) const;
-  // Puts a kernel of one argument, a struct that is copied, on the stream.
-  void launch(CudaFunction* function, unsigned blocks, unsigned threads, const void* argument,
-              CudaStream* stream) const;
-
- private:
-  const CudaDevice& device_;
-  CudaModule* module_ = nullptr;
 };
 
 }  // namespace ddp::collectives

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Exported functions on reducers and their communication hooks.
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -7,11 +8,8 @@
 #include "runtime/api/c_guard.hpp"
 #include "runtime/api/live_sessions.hpp"
 #include "runtime/api/options.hpp"
-#include "runtime/training/cuda/cuda_compress_hook.hpp"
-#include "runtime/training/cuda/cuda_powersgd.hpp"
 #include "runtime/training/ddp/reducer.hpp"
 #include "runtime/training/hooks/builtin_comm_hooks.hpp"
-#include "runtime/training/hooks/powersgd.hpp"
 
 namespace {
 
@@ -49,6 +47,15 @@ class UsersHook final : public CommHook {
 
   ddp_comm_hook hook_;
 };
+
+// NCCL averages elements of 16 bits as they are, so only gradients of a wider type would have to be converted.
+void refuse_on_gpu(std::int32_t hook) {
+  if (hook != DDP_FP16_COMPRESS_HOOK && hook != DDP_BF16_COMPRESS_HOOK) return;
+  throw Error(ErrorCode::InvalidArgument,
+              std::string(hook == DDP_FP16_COMPRESS_HOOK ? "fp16" : "bf16") +
+                  "_compress_hook: the gradients are on a GPU, where libddp converts none: use gradients of 16 bits, "
+                  "which NCCL averages as they are, or ddp::torch::DistributedDataParallel");
+}
 
 }  // namespace
 
@@ -120,25 +127,8 @@ ddp_status ddp_reducer_register_comm_hook(ddp_reducer* reducer, const ddp_comm_h
 ddp_status ddp_reducer_register_builtin_comm_hook(ddp_reducer* reducer, int32_t hook) {
   return guard([&] {
     Reducer& registers = not_null(of(reducer), "the reducer");
-    registers.register_comm_hook(registers.is_on_gpu() ? ddp::runtime::make_cuda_comm_hook(registers.group(), hook)
-                                                       : ddp::runtime::make_builtin_comm_hook(registers.group(), hook));
-  });
-}
-
-ddp_status ddp_reducer_register_powersgd_hook(ddp_reducer* reducer, const ddp_powersgd_options* options) {
-  return guard([&] {
-    Reducer& registers = not_null(of(reducer), "the reducer");
-    const ddp_powersgd_options given = DDP_OPTIONS(ddp_powersgd_options, random_seed, options);
-    ddp::runtime::PowerSgdOptions chosen;
-    if (given.matrix_approximation_rank != 0) chosen.columns = given.matrix_approximation_rank;
-    if (given.start_powersgd_iter != 0) chosen.start_iteration = given.start_powersgd_iter;
-    if (given.min_compression_rate != 0) chosen.min_compression_rate = given.min_compression_rate;
-    chosen.error_feedback = given.no_error_feedback == 0;
-    chosen.warm_start = given.no_warm_start == 0;
-    chosen.seed = given.random_seed;
-    registers.register_comm_hook(registers.is_on_gpu()
-                                     ? ddp::runtime::make_cuda_powersgd_hook(registers.group(), chosen)
-                                     : std::make_unique<ddp::runtime::PowerSgdHook>(registers.group(), chosen));
+    if (registers.is_on_gpu() && hook != DDP_ALLREDUCE_HOOK) refuse_on_gpu(hook);
+    registers.register_comm_hook(ddp::runtime::make_builtin_comm_hook(registers.group(), hook));
   });
 }
 

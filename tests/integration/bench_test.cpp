@@ -100,19 +100,6 @@ TEST_CASE("ddp_bench: on the memory of GPUs libddp and NCCL itself are measured"
   CHECK(job.all_gone());
 }
 
-// What a first call computes is checked before it is timed.
-TEST_CASE("ddp_bench: the optimizer's part of a step is measured on a GPU", "[apps][integration]") {
-  skip_with_thread_sanitizer("it takes minutes");
-  Process::Options fakes;
-  fakes.environment = {{"DDP_CUDA_LIBRARY", FAKE_CUDA}, {"FAKE_CUDA_DEVICES", "1"}};
-  const Result result = run({DDP_BENCH_BINARY, "optimizers", "--model", "mlp", "--rounds", "1"}, fakes);
-  if (result.err.find("built without them") != std::string::npos) skip(result.err);
-  INFO(result.out << result.err);
-  CHECK(result.code == 0);
-  CHECK(count(result.out, R"({"what":"adamw","us":)") == 1);
-  CHECK(count(result.out, R"({"what":"clip","us":)") == 1);
-}
-
 TEST_CASE("ddp_bench: without a GPU the output says why", "[apps][integration]") {
   Process::Options nowhere;
   nowhere.environment = {{"DDP_CUDA_LIBRARY", "/nowhere/libcuda.so.1"}};

@@ -180,9 +180,10 @@ def check_around(program, folder):
     """Runs what Python is not asked about, and reads in Python what save_module() has written."""
     ranks = 3
     out, err = run(ddprun, "--nproc_per_node", ranks, program, folder, "collectives", "conversion", "zeros", "scalers",
-                   "modules", "sampler_state", patience=120)
+                   "modules", "sampler_state", "device", patience=120)
     assert sorted(lines_with(out, "done")) == [f"rank {rank} of {ranks} done" for rank in range(ranks)], f"{out}\n{err}"
     said(TRAINING_MISTAKES, out, ranks)
+    assert len(lines_with(out, "device:")) == 3 * ranks, f"{out}\n{err}"
     before, saved = load_file(f"{folder}/net.safetensors"), load_file(f"{folder}/saved.safetensors")
     training.make_net().load_state_dict(saved)
     for name, tensor in before.items():

@@ -105,8 +105,6 @@ alone runtime/session identity
 only runtime/training tensor_file
 only runtime/training hooks
 only runtime/training optim
-only runtime/training kernels      hooks optim
-only runtime/training cuda         ddp hooks kernels optim
 only runtime/training ddp          hooks
 only runtime/training batch_norm   ddp
 only runtime/training checkpoint   tensor_file
@@ -153,7 +151,7 @@ forbid "$code" 'catch2/'                 "$none"
 # absent FOLDERS PATTERN EXCEPT: no file in FOLDERS may have PATTERN, except files that match EXCEPT.
 absent() {
   local found
-  found=$(grep -rnP --include='*.hpp' --include='*.cpp' --include='*.cuh' --include='*.h' "$2" $1 | grep -vE "^($3):")
+  found=$(grep -rnP --include='*.hpp' --include='*.cpp' --include='*.h' "$2" $1 | grep -vE "^($3):")
   if [ -n "$found" ]; then
     printf '%s\n' "$found"
     bad=1

@@ -20,7 +20,7 @@ struct AdamOptions {
 };
 
 namespace detail {
-struct AdamRule : AdamLikeRule<AdamOptions, DDP_CUDA_ADAM, &ddp_adam_step> {
+struct AdamRule : AdamLikeRule<AdamOptions, &ddp_adam_step> {
   static constexpr const char* kName = "Adam";
 };
 }  // namespace detail

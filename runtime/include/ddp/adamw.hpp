@@ -25,28 +25,20 @@ struct AdamWOptions {
 
 namespace detail {
 // What Adam and AdamW share: all but the name and where the weight decay goes.
-template <typename AdamLikeOptions, ddp_cuda_rule kRule,
-          ddp_status (*kStep)(const ddp_adamw_options*, const ddp_adamw_arrays*)>
+template <typename AdamLikeOptions, ddp_status (*kStep)(const ddp_adamw_options*, const ddp_adamw_arrays*)>
 struct AdamLikeRule {
   using Options = AdamLikeOptions;
-  static constexpr ddp_cuda_rule kCudaRule = kRule;
   static constexpr std::array<const char*, 2> kStates = {"exp_avg", "exp_avg_sq"};
   static std::size_t state_count(const Options& /*options*/) { return 2; }
-  static ddp_adamw_options numbers_of(const Options& o, std::int64_t step) {
-    return {sizeof(ddp_adamw_options), o.lr, o.beta1, o.beta2, o.eps, o.weight_decay, o.maximize ? 1 : 0, step};
-  }
-  static ddp_status set_on_gpu(ddp_cuda_optimizer* optimizer, std::size_t group, const Options& o) {
-    const ddp_adamw_options numbers = numbers_of(o, 1);
-    return ddp_cuda_optimizer_set_adamw(optimizer, group, &numbers);
-  }
   static void step(const Options& o, std::int64_t step, const StepArrays& a) {
-    const ddp_adamw_options numbers = numbers_of(o, step);
+    const ddp_adamw_options numbers = {sizeof(ddp_adamw_options), o.lr, o.beta1, o.beta2, o.eps, o.weight_decay,
+                                       o.maximize ? 1 : 0,        step};
     const ddp_adamw_arrays arrays = {a.value, a.grad, a.states[0], a.states[1], a.updated, a.count, a.dtype};
     check(kStep(&numbers, &arrays));
   }
 };
 
-struct AdamWRule : AdamLikeRule<AdamWOptions, DDP_CUDA_ADAMW, &ddp_adamw_step> {
+struct AdamWRule : AdamLikeRule<AdamWOptions, &ddp_adamw_step> {
   static constexpr const char* kName = "AdamW";
 };
 }  // namespace detail

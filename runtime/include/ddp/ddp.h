@@ -31,7 +31,6 @@
 #include "ddp/c/collectives.h"
 #include "ddp/c/comm_hooks.h"
 #include "ddp/c/cuda.h"
-#include "ddp/c/cuda_training.h"
 #include "ddp/c/failure.h"
 #include "ddp/c/group.h"
 #include "ddp/c/keep.h"

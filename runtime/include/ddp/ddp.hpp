@@ -14,7 +14,7 @@
 /// Every failure throws ddp::Error. Threads: one thread at a time for each group.
 ///
 /// It includes all public headers except those that need another library: ddp/json.hpp (nlohmann's JSON),
-/// ddp/spdlog.hpp (spdlog), ddp/torch.hpp (libtorch) and ddp/sync_batch_norm.cuh (CUDA, compiled by nvcc).
+/// ddp/spdlog.hpp (spdlog) and ddp/torch.hpp (libtorch).
 #pragma once
 
 #include "ddp/adam.hpp"
@@ -26,11 +26,6 @@
 #include "ddp/clip_grad_norm.hpp"
 #include "ddp/comm_hook.hpp"
 #include "ddp/cuda.hpp"
-#include "ddp/cuda/grad_scaler.hpp"
-#include "ddp/cuda/gradient_norm.hpp"
-#include "ddp/cuda/master_weights.hpp"
-#include "ddp/cuda/memory.hpp"
-#include "ddp/cuda/shard_exchange.hpp"
 #include "ddp/data_parallel.hpp"
 #include "ddp/ddp.h"
 #include "ddp/default_group.hpp"
@@ -39,7 +34,6 @@
 #include "ddp/failure.hpp"
 #include "ddp/grad_scaler.hpp"
 #include "ddp/kept.hpp"
-#include "ddp/lr_scheduler.hpp"
 #include "ddp/master_weights.hpp"
 #include "ddp/optimizer.hpp"
 #include "ddp/parameter.hpp"

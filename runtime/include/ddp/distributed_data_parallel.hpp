@@ -146,11 +146,6 @@ class DistributedDataParallel {
   void register_comm_hook(BuiltinCommHook hook) {
     detail::check(ddp_reducer_register_builtin_comm_hook(model_.get(), static_cast<std::int32_t>(hook)));
   }
-  /// Registers PowerSGD.
-  void register_comm_hook(const PowerSGD& hook) {
-    const ddp_powersgd_options c = hook.c();
-    detail::check(ddp_reducer_register_powersgd_hook(model_.get(), &c));
-  }
 
   /// Runs body, a loop over input of which each rank may have a different amount; each step begins
   /// with before_forward(). A rank that has finished takes part in the others' steps with zeros

@@ -118,7 +118,6 @@ class Kept {
     for (const Buffer& part : options.record) {
       record.push_back(part.c());
     }
-    if (optimizer.is_on_gpu()) throw Error(Status::InvalidArgument, "Kept: keeps the CPU's memory, not a GPU's");
     const std::uint64_t layout = layout_of(optimizer);
     const ddp_keep_options c = {sizeof(ddp_keep_options), record.data(), record.size(), layout, own, layout};
     ddp_kept* kept = nullptr;

@@ -13,15 +13,12 @@
 #include <cstring>
 #include <memory>
 #include <new>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "ddp/buffer.hpp"
 #include "ddp/checkpoint.hpp"
-#include "ddp/cuda/memory.hpp"
-#include "ddp/cuda/parameters.hpp"
 #include "ddp/ddp.h"
 #include "ddp/error.hpp"
 #include "ddp/parameter.hpp"
@@ -168,57 +165,33 @@ class OptimizerShard {
 
   /// Returns all parameters, one group after the other.
   const std::vector<Parameter>& parameters() const { return parameters_; }
-  /// Returns a group's options. Change them between steps, on all ranks alike; a learning-rate
-  /// schedule (lr_scheduler.hpp) sets lr of each group.
+  /// Returns a group's options. Change them between steps, on all ranks alike.
   Options& options(std::size_t group = 0) { return options_.at(group); }
-  /// Returns a group's learning rate before the first schedule changed it: what it is at the first call. Source: the
-  /// entry "initial_lr" of PyTorch's groups.
-  double initial_lr(std::size_t group = 0) {
-    std::optional<double>& initial = initial_lrs_.at(group);
-    if (!initial) initial = options_[group].lr;
-    return *initial;
-  }
   /// Returns the number of groups.
   std::size_t group_count() const { return options_.size(); }
   /// Sets the learning rate of all groups.
   void set_lr(double lr) {
     for (Options& o : options_) o.lr = lr;
   }
-  /// Sends options that have changed to the GPU, as step() does first. For a step that is replayed from a CUDA graph,
-  /// which does not read them: call it after a change, before the replay; and before the capture. Does nothing on the
-  /// CPU.
-  void send_options() {
-    if (!is_on_gpu()) return;
-    for (std::size_t g = 0; g < options_.size(); ++g) detail::check(Rule::set_on_gpu(on_gpu(), g, options_[g]));
-  }
   /// Sets where parameter i's gradient is from now on: for DistributedDataParallel's own memory,
   /// which moves once with gradient_as_bucket_view.
-  void set_gradient(std::size_t i, void* grad) {
-    parameters_.at(i).grad = grad;
-    moved_ = true;
-  }
+  void set_gradient(std::size_t i, void* grad) { parameters_.at(i).grad = grad; }
   /// Sets where parameter i itself is from now on, if its memory has moved.
-  void set_value(std::size_t i, void* value) {
-    parameters_.at(i).value = value;
-    moved_ = true;
-  }
-  /// Returns the number of steps taken. On a GPU, where steps may be left out, the host waits for the current stream.
-  std::int64_t steps_taken() const {
-    read_steps_taken();
-    return *steps_taken_;
-  }
+  void set_value(std::size_t i, void* value) { parameters_.at(i).value = value; }
+  /// Returns the number of steps taken.
+  std::int64_t steps_taken() const { return *steps_taken_; }
 
   /// Returns the state's tensors where they lie. All ranks together have the whole state once. A name
   /// is the prefix, the parameter's name (its number if it has none), and PyTorch's name of the
-  /// state; "step" counts the steps. On a GPU all of it is in the GPU's memory, and the host does not wait.
+  /// state; "step" counts the steps.
   std::vector<OptimizerTensor> tensors(const std::string& prefix = "optimizer.") {
     std::vector<OptimizerTensor> tensors;
     for_each_state_piece([&](const detail::ParameterRow::Piece& piece, std::size_t state, void* data) {
       const Parameter& p = parameters_[piece.parameter];
-      tensors.push_back({name_of(prefix, piece.parameter, state), Buffer(data, piece.count, p.dtype, p.device),
-                         piece.first, p.count, false});
+      tensors.push_back(
+          {name_of(prefix, piece.parameter, state), Buffer(data, piece.count, p.dtype), piece.first, p.count, false});
     });
-    if (begin_ == 0) tensors.push_back({prefix + "step", steps_taken_in_memory(), 0, 1, true});
+    if (begin_ == 0) tensors.push_back({prefix + "step", Buffer(steps_taken_, 1), 0, 1, true});
     return tensors;
   }
 
@@ -230,17 +203,15 @@ class OptimizerShard {
     std::vector<std::byte> whole;
     for_each_state_piece([&](const detail::ParameterRow::Piece& piece, std::size_t state, void* data) {
       const Parameter& p = parameters_[piece.parameter];
-      const bool all_here = piece.count == p.count && !is_on_gpu();
+      const bool all_here = piece.count == p.count;
       if (!all_here) whole.resize(p.count * element_size(p.dtype));
       source.read(name_of(prefix, piece.parameter, state), Buffer(all_here ? data : whole.data(), p.count, p.dtype),
                   {static_cast<std::int64_t>(p.count)});
       if (all_here) return;
       const void* from = detail::element_at(whole.data(), piece.first, p.dtype);
-      if (is_on_gpu()) return gpu_states_[state].write(piece.offset - begin_, from, bytes_of(piece));
       std::memcpy(data, from, bytes_of(piece));
     });
     source.read(prefix + "step", Buffer(steps_taken_, 1), {});
-    if (is_on_gpu()) detail::check(ddp_cuda_optimizer_set_steps_taken(on_gpu(), *steps_taken_));
   }
 
  protected:
@@ -248,14 +219,8 @@ class OptimizerShard {
   explicit OptimizerShard(const std::vector<Group>& groups) : parameters_(flatten(groups)), row_(parameters_) {
     for (std::size_t g = 0; g < groups.size(); ++g) {
       options_.push_back(groups[g].options);
-      initial_lrs_.emplace_back();
       group_of_.insert(group_of_.end(), groups[g].parameters.size(), g);
     }
-    if (!is_on_gpu()) return;
-    device_ = cuda::detail::device_of(Rule::kName, parameters_);
-    ddp_cuda_optimizer* made = nullptr;
-    detail::check(ddp_cuda_optimizer_create(device_, Rule::kCudaRule, options_.size(), &made));
-    gpu_.reset(made);
   }
   ~OptimizerShard() = default;
 
@@ -269,14 +234,8 @@ class OptimizerShard {
     std::size_t states = 0;
     for (const Options& o : options_) states = std::max(states, Rule::state_count(o));
     own_states_.clear();
-    gpu_states_.clear();
     states_.clear();
     for (std::size_t s = 0; s < states; ++s) {
-      if (is_on_gpu()) {
-        gpu_states_.emplace_back(device_, bytes);
-        states_.push_back({static_cast<std::byte*>(gpu_states_.back().data()), bytes});
-        continue;
-      }
       own_states_.emplace_back(static_cast<std::byte*>(std::calloc(1, std::max<std::size_t>(bytes, 1))));
       if (!own_states_.back()) throw std::bad_alloc();
       states_.push_back({own_states_.back().get(), bytes});
@@ -295,29 +254,6 @@ class OptimizerShard {
       part.push_back(std::move(p));
     });
     return part;
-  }
-
-  /// Returns the number of the GPU that the parameters are on.
-  int gpu() const { return device_; }
-
-  /// Returns whether the parameters are in the memory of a GPU.
-  bool is_on_gpu() const { return !parameters_.empty() && parameters_.front().device.kind == DeviceKind::Cuda; }
-
-  /// Enqueues a step of all elements on the GPU, unless scaler, which may be null, has noted an overflow. Throws Error
-  /// if the parameters are not on a GPU.
-  void update_on_gpu(const ddp_cuda_scaler* scaler) {
-    if (!is_on_gpu()) throw Error(Status::InvalidArgument, "GradScaler: the optimizer's parameters are not on a GPU");
-    if (moved_) send_tensors();
-    send_options();
-    detail::check(ddp_cuda_optimizer_step(on_gpu(), scaler));
-  }
-
-  /// Copies a state of this rank's part to the host, which waits for it.
-  std::vector<std::byte> copy_of_state(std::size_t state) const {
-    if (!is_on_gpu()) return {states_[state].data, states_[state].data + states_[state].size};
-    std::vector<std::byte> copy(states_[state].size);
-    gpu_states_[state].read(0, copy.data(), copy.size());
-    return copy;
   }
 
   /// Counts a step; called before update().
@@ -341,7 +277,6 @@ class OptimizerShard {
 
   /// Makes a copy of the whole state; memory has the whole row for each state.
   OptimizerState make_state(std::vector<std::vector<std::byte>> memory, const std::string& prefix) const {
-    read_steps_taken();
     std::vector<Tensor> tensors;
     for (std::size_t s = 0; s < memory.size(); ++s) {
       for (std::size_t i = 0; i < parameters_.size(); ++i) {
@@ -384,53 +319,23 @@ class OptimizerShard {
   static std::vector<Parameter> flatten(const std::vector<Group>& groups) {
     std::vector<Parameter> all;
     for (const Group& group : groups) all.insert(all.end(), group.parameters.begin(), group.parameters.end());
-    for (const Parameter& p : all) check(p, all.front().device);
+    for (const Parameter& p : all) check(p);
     return all;
   }
 
-  static void check(const Parameter& p, const Device& device) {
+  static void check(const Parameter& p) {
     const std::string what = std::string(Rule::kName) + ": parameter " + p.name;
     if (p.dtype != DType::Float32 && p.dtype != DType::Float64) {
       throw Error(Status::InvalidArgument,
                   what + " is not float32 or float64: give the parameters of ddp::MasterWeights");
     }
-    if (p.device.kind != device.kind || p.device.index != device.index) {
-      throw Error(Status::InvalidArgument, what + " is not on the device of the first parameter");
+    if (p.device.kind != DeviceKind::Cpu) {
+      throw Error(Status::InvalidArgument,
+                  what + " is not in CPU memory: libtorch's optimizers step tensors on a GPU (ddp/torch.hpp)");
     }
     if (p.grad == nullptr && p.count > 0) {
       throw Error(Status::InvalidArgument, what + " has no gradient: give DistributedDataParallel::gradient(i)");
     }
-  }
-
-  ddp_cuda_optimizer* on_gpu() const { return gpu_.get(); }
-
-  Buffer steps_taken_in_memory() const {
-    if (!is_on_gpu()) return Buffer(steps_taken_, 1);
-    void* steps = nullptr;
-    detail::check(ddp_cuda_optimizer_steps_address(on_gpu(), &steps));
-    return Buffer(steps, 1, DType::Int64, {DeviceKind::Cuda, device_});
-  }
-
-  void read_steps_taken() const {
-    if (is_on_gpu()) detail::check(ddp_cuda_optimizer_steps_taken(on_gpu(), steps_taken_));
-  }
-
-  // Tells the kernels where everything of this rank's part is.
-  void send_tensors() {
-    std::vector<ddp_cuda_tensor> tensors;
-    row_.for_each_piece(begin_, end_, [&](const detail::ParameterRow::Piece& piece) {
-      const Parameter& p = parameters_[piece.parameter];
-      ddp_cuda_tensor tensor = {detail::element_at(p.value, piece.first, p.dtype),
-                                detail::element_at(p.grad, piece.first, p.dtype),
-                                {},
-                                piece.count,
-                                static_cast<std::int32_t>(p.dtype),
-                                static_cast<std::int32_t>(group_of_[piece.parameter])};
-      for (std::size_t s = 0; s < states_.size(); ++s) tensor.states[s] = states_[s].data + (piece.offset - begin_);
-      tensors.push_back(tensor);
-    });
-    detail::check(ddp_cuda_optimizer_set_tensors(on_gpu(), tensors.data(), tensors.size()));
-    moved_ = false;
   }
 
   template <typename Use>
@@ -448,9 +353,8 @@ class OptimizerShard {
   }
 
   std::vector<Parameter> parameters_;
-  std::vector<std::size_t> group_of_;               // by parameter
-  std::vector<Options> options_;                    // by group
-  std::vector<std::optional<double>> initial_lrs_;  // by group; empty until a schedule has asked
+  std::vector<std::size_t> group_of_;  // by parameter
+  std::vector<Options> options_;       // by group
   detail::ParameterRow row_;
   std::size_t begin_ = 0;  // this rank's part of the row
   std::size_t end_ = 0;
@@ -460,13 +364,6 @@ class OptimizerShard {
   // From calloc(): a process that finds kept memory never touches these pages, and so never waits for them.
   std::vector<std::unique_ptr<std::byte[], Free>> own_states_;
   std::vector<State> states_;  // memory of that part, for each state
-  struct DestroyOnGpu {
-    void operator()(ddp_cuda_optimizer* optimizer) const { ddp_cuda_optimizer_destroy(optimizer); }
-  };
-  int device_ = 0;  // the GPU, if the parameters are on one
-  std::vector<cuda::Memory> gpu_states_;
-  std::unique_ptr<ddp_cuda_optimizer, DestroyOnGpu> gpu_;  // destroyed before the states' memory
-  bool moved_ = true;                                      // whether the GPU's list of tensors is out of date
   std::int64_t own_steps_taken_ = 0;
   std::int64_t* steps_taken_ = &own_steps_taken_;
   ddp_kept* kept_ = nullptr;  // null: the tensors are not kept
@@ -478,11 +375,6 @@ class OptimizerShard {
 /// Each step is for all parameters. PyTorch leaves out a parameter whose grad is None; here every parameter has a
 /// gradient, so weight decay and momentum also move a parameter that no rank used, for which
 /// DistributedDataParallel::was_used() is false. An lr of 0 in its group's options keeps its value in that step.
-///
-/// Parameters in the memory of a GPU are stepped there: step() puts two kernels for all of them on the current stream
-/// and returns; the state is in the GPU's memory too. All parameters are on one device. The results are the CPU's to
-/// the bits of Adam's coefficients (ddp/c/cuda_training.h). It needs libddp's kernels; ddp::cuda::GradientNorm,
-/// ddp::cuda::GradScaler and ddp::cuda::MasterWeights go with it.
 template <typename RuleOf>
 class Optimizer : public OptimizerShard<RuleOf> {
  public:
@@ -491,8 +383,7 @@ class Optimizer : public OptimizerShard<RuleOf> {
   using Group = typename OptimizerShard<Rule>::Group;      ///< parameters, and options for them
 
   /// Makes the optimizer. Throws Error with Status::InvalidArgument, which names the parameter, if
-  /// one is not float32 or float64, has no gradient, or is not on the same device as the others; with Status::System
-  /// for a GPU if libddp has no kernels for it.
+  /// one is not float32 or float64, has no gradient, or is not in CPU memory.
   explicit Optimizer(std::vector<Parameter> parameters, const Options& options = {})
       : Optimizer(std::vector<Group>{{std::move(parameters), options}}) {}
   /// Makes the optimizer for groups of parameters, each with its options.
@@ -503,7 +394,6 @@ class Optimizer : public OptimizerShard<RuleOf> {
   /// Takes one step with the current gradients. In memory of ddp::Kept it marks the update's begin and its end, and if
   /// the memory has this update already, it writes nothing.
   void step() {
-    if (this->is_on_gpu()) return this->update_on_gpu(nullptr);
     if (this->begin_update()) {
       this->count_step();
       this->update(0, this->row().bytes(), nullptr);
@@ -511,13 +401,10 @@ class Optimizer : public OptimizerShard<RuleOf> {
     this->end_update();
   }
 
-  /// Takes one step on the GPU unless the scaler has noted an overflow; ddp::cuda::GradScaler::step() calls it.
-  void step_unless_overflow(const ddp_cuda_scaler* scaler) { this->update_on_gpu(scaler); }
-
   /// Returns a copy of the state.
   OptimizerState state_dict(const std::string& prefix = "optimizer.") const {
     std::vector<std::vector<std::byte>> memory;
-    for (std::size_t s = 0; s < this->states().size(); ++s) memory.push_back(this->copy_of_state(s));
+    for (const auto& state : this->states()) memory.emplace_back(state.data, state.data + state.size);
     return this->make_state(std::move(memory), prefix);
   }
 };

@@ -27,19 +27,12 @@ namespace detail {
 struct SGDRule {
   using Options = SGDOptions;
   static constexpr const char* kName = "SGD";
-  static constexpr ddp_cuda_rule kCudaRule = DDP_CUDA_SGD;
   static constexpr std::array<const char*, 1> kStates = {"momentum_buffer"};
   static std::size_t state_count(const Options& options) { return options.momentum != 0 ? 1 : 0; }
-  static ddp_sgd_options numbers_of(const Options& o, std::int64_t step) {
-    return {sizeof(ddp_sgd_options), o.lr, o.momentum, o.dampening, o.weight_decay, o.nesterov ? 1 : 0,
-            o.maximize ? 1 : 0,      step};
-  }
-  static ddp_status set_on_gpu(ddp_cuda_optimizer* optimizer, std::size_t group, const Options& o) {
-    const ddp_sgd_options numbers = numbers_of(o, 1);
-    return ddp_cuda_optimizer_set_sgd(optimizer, group, &numbers);
-  }
   static void step(const Options& o, std::int64_t step, const StepArrays& a) {
-    const ddp_sgd_options numbers = numbers_of(o, step);
+    const ddp_sgd_options numbers = {
+        sizeof(ddp_sgd_options), o.lr, o.momentum, o.dampening, o.weight_decay, o.nesterov ? 1 : 0,
+        o.maximize ? 1 : 0,      step};
     const ddp_sgd_arrays arrays = {a.value, a.grad, a.states[0], a.updated, a.count, a.dtype};
     check(ddp_sgd_step(&numbers, &arrays));
   }

@@ -22,8 +22,7 @@
 ///     ...
 ///     ddp::clip_grad_norm(world, optimizer.share(), 1);             // each rank has only its share of the gradients
 ///
-/// Parameters in the memory of a GPU are stepped there: all of it is in the order of the current stream, over NCCL, and
-/// the host does not wait. ddp::cuda::GradientNorm(world, optimizer.share()) clips there.
+/// It steps parameters in CPU memory. ddp::torch::ZeroRedundancyOptimizer is for tensors on a GPU.
 #pragma once
 
 #include <algorithm>
@@ -40,8 +39,6 @@
 #include "ddp/adamw.hpp"
 #include "ddp/buffer.hpp"
 #include "ddp/comm_hook.hpp"
-#include "ddp/cuda/memory.hpp"
-#include "ddp/cuda/shard_exchange.hpp"
 #include "ddp/ddp.h"
 #include "ddp/error.hpp"
 #include "ddp/optimizer.hpp"
@@ -142,10 +139,6 @@ class ZeroRedundancyOptimizer : public OptimizerShard<typename Plain::Rule> {
     const std::size_t begin = share_ * static_cast<std::size_t>(group.rank());
     this->take(begin, begin + share_, share_);
     if (ranks_ == 1) return;
-    if (this->is_on_gpu()) {
-      between_gpus_ = std::make_unique<cuda::detail::ShardExchange>(group_, this->gpu(), this->row(), share_);
-      return;
-    }
     for (Slot& slot : slots_) {
       slot.sent.resize(std::min(share_, chunk_));
       slot.received.resize(slot.sent.size() * ranks_);
@@ -158,20 +151,13 @@ class ZeroRedundancyOptimizer : public OptimizerShard<typename Plain::Rule> {
   /// the parameters as they were on this rank, and at most one step further on another. The state
   /// then belongs to neither step: go on from a checkpoint. In memory of ddp::Kept it marks the update's begin and its
   /// end; if the memory has this update already, no rank writes or sends anything.
-  ///
-  /// On a GPU the step is in the order of the current stream. The gradients stay as they are, and values change as they
-  /// arrive: after a failure go on from a checkpoint.
   void step() {
-    if (this->is_on_gpu()) return step_on_gpu(nullptr);
     if (this->begin_update()) step_together();
     this->end_update();
   }
-  /// Takes one step on the GPU unless the scaler has noted an overflow; ddp::cuda::GradScaler::step() calls it. Each
-  /// rank's scaler must have noted the same: give it the group.
-  void step_unless_overflow(const ddp_cuda_scaler* scaler) { step_on_gpu(scaler); }
 
-  /// Returns the part of the parameters that this rank steps, for ddp::clip_grad_norm() and ddp::cuda::GradientNorm
-  /// over the group: each parameter that lies in it, or the elements of it that do.
+  /// Returns the part of the parameters that this rank steps, for ddp::clip_grad_norm() over the group: each parameter
+  /// that lies in it, or the elements of it that do.
   std::vector<Parameter> share() const { return this->part(); }
 
   /// Returns a communication hook for DistributedDataParallel::register_comm_hook() that averages each gradient on the
@@ -188,12 +174,7 @@ class ZeroRedundancyOptimizer : public OptimizerShard<typename Plain::Rule> {
   OptimizerState state_dict(int root = 0, const std::string& prefix = "optimizer.") {
     const bool here = group_.rank() == root;
     std::vector<std::vector<std::byte>> memory;
-    for (std::size_t s = 0; s < this->states().size(); ++s) {
-      const auto& part = this->states()[s];
-      if (this->is_on_gpu()) {
-        memory.push_back(between_gpus_ ? between_gpus_->gather(part.data, root) : this->copy_of_state(s));
-        continue;
-      }
+    for (const auto& part : this->states()) {
       std::vector<std::byte> whole(here ? share_ * ranks_ : 0);
       group_.gather(bytes(part.data, part.size), bytes(whole.data(), whole.size()), root);
       memory.push_back(std::move(whole));
@@ -214,11 +195,6 @@ class ZeroRedundancyOptimizer : public OptimizerShard<typename Plain::Rule> {
     Work work = {};
     bool is_busy = false;
   };
-
-  void step_on_gpu(const ddp_cuda_scaler* scaler) {
-    this->update_on_gpu(scaler);
-    if (between_gpus_) between_gpus_->run(this->parameters());
-  }
 
   void step_together() {
     this->count_step();
@@ -288,7 +264,8 @@ class ZeroRedundancyOptimizer : public OptimizerShard<typename Plain::Rule> {
       mine = (mine ^ p.count) * 1099511628211U;
       mine = (mine ^ static_cast<std::uint64_t>(p.dtype)) * 1099511628211U;
     }
-    const std::vector<std::uint64_t> all = numbers_of_all_ranks(mine);
+    std::vector<std::uint64_t> all(ranks_);
+    group_.all_gather({&mine, 1}, all);
     for (std::size_t r = 1; r < ranks_; ++r) {
       if (all[r] == all[0]) continue;
       throw Error(Status::Mismatch, "ZeroRedundancyOptimizer: rank " + std::to_string(r) + " of " + group_.name() +
@@ -296,28 +273,11 @@ class ZeroRedundancyOptimizer : public OptimizerShard<typename Plain::Rule> {
     }
   }
 
-  // Gathers a number of each rank, over the GPU if the parameters are there: the group may reach nothing else.
-  std::vector<std::uint64_t> numbers_of_all_ranks(std::uint64_t mine) const {
-    std::vector<std::uint64_t> all(ranks_);
-    if (!this->is_on_gpu()) {
-      group_.all_gather({&mine, 1}, all);
-      return all;
-    }
-    const Device gpu = {DeviceKind::Cuda, this->gpu()};
-    cuda::Memory sent(this->gpu(), sizeof mine);
-    const cuda::Memory received(this->gpu(), sizeof(mine) * ranks_);
-    sent.write(0, &mine, sizeof mine);
-    group_.all_gather(Buffer(sent.data(), 1, DType::UInt64, gpu), Buffer(received.data(), ranks_, DType::UInt64, gpu));
-    received.read(0, all.data(), sizeof(mine) * ranks_);
-    return all;
-  }
-
   ProcessGroup group_;
   std::size_t ranks_;
   std::size_t share_ = 0;  // bytes of each rank's part; the last ones' may reach beyond the row, or lie there
   std::size_t chunk_ = 0;  // bytes of each rank's part in one all_gather
   std::array<Slot, 2> slots_;
-  std::unique_ptr<cuda::detail::ShardExchange> between_gpus_;  // null: the CPU's memory, or one rank
 };
 
 }  // namespace ddp

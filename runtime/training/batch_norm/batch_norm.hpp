@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "ddp/batch_norm_math.hpp"
+#include "runtime/training/batch_norm/batch_norm_math.hpp"
 
 namespace ddp::runtime {
 

@@ -236,7 +236,6 @@ void Reducer::register_comm_hook(std::unique_ptr<CommHook> hook) {
                 "DistributedDataParallel: a communication hook is registered before the first backward, not after it");
   }
   hook_ = std::move(hook);
-  prepare_hook();
 }
 
 // Makes an error from body final, because it leaves ranks at different places.
@@ -268,11 +267,6 @@ auto Reducer::ask_hook(Body&& body) {
   }
 }
 
-void Reducer::prepare_hook() {
-  if (hook_ == nullptr) return;
-  for (std::size_t b = 0; b < buckets_.size(); ++b) ask_hook([&] { hook_->prepare(view(b)); });
-}
-
 void Reducer::before_forward() {
   const bool buffers_due = core_.before_forward();
   int root = 0;
@@ -294,7 +288,6 @@ void Reducer::check_capture() const {
         "the host waits until all ranks know which parameters were used: set static_graph, "
         "and take the first step before the capture";
   if (join_) why = "inside join the host waits for the other ranks";
-  if (why == nullptr && hook_ != nullptr) why = hook_->why_not_captured();
   if (why == nullptr) return;
   throw Error(ErrorCode::InvalidArgument,
               std::string("DistributedDataParallel: a CUDA graph cannot have this step: ") + why);
@@ -434,7 +427,6 @@ void Reducer::rebuild(const std::vector<std::size_t>& order) {
     if (g.own == nullptr) buckets_[g.bucket].put(g.slice, before[i], 1);
   }
   core_.replan(plan_);
-  prepare_hook();
 }
 
 void Reducer::join_begin(JoinCore::Options options) {

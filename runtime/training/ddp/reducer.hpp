@@ -103,7 +103,6 @@ class Reducer {
   void launch(std::size_t bucket);
   void finish(Who whose);
   void wait_for_buckets();
-  void prepare_hook();
   void advance_hook();
   void take_out();
   std::vector<std::size_t> agree_on_order();

@@ -27,11 +27,12 @@ bool is_wide(const ddp_grad_bucket& bucket) {
   return bucket.buffer.dtype == DDP_FLOAT32 || bucket.buffer.dtype == DDP_FLOAT64;
 }
 
-}  // namespace
-
+// Issues the average of buffer over the group's ranks; returns its sequence number.
 std::uint64_t issue_average(ProcessGroup& group, const ddp_buffer& buffer) {
   return group.issue(make_all_reduce(buffer, {DDP_AVG, 1}));
 }
+
+}  // namespace
 
 void compress(std::int32_t from, const void* wide, std::int32_t to, std::uint16_t* narrow, std::size_t count) {
   if (from == DDP_FLOAT32) return collectives::narrow(to, static_cast<const float*>(wide), narrow, count);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// libddp's built-in communication hooks, except PowerSGD.
+// libddp's built-in communication hooks.
 #pragma once
 
 #include <cstdint>
@@ -59,9 +59,6 @@ class CompressHook final : public CommHook {
 
 // kind is a ddp_builtin_comm_hook. Throws rendezvous::Error{InvalidArgument}.
 std::unique_ptr<CommHook> make_builtin_comm_hook(ProcessGroup& group, std::int32_t kind);
-
-// Issues the average of buffer over the group's ranks; returns its sequence number.
-std::uint64_t issue_average(ProcessGroup& group, const ddp_buffer& buffer);
 
 // Convert count elements between float32 or float64 at `wide` and a 16-bit type at `narrow`.
 void compress(std::int32_t from, const void* wide, std::int32_t to, std::uint16_t* narrow, std::size_t count);

@@ -24,9 +24,6 @@ class CommHook {
   CommHook(const CommHook&) = delete;
   CommHook& operator=(const CommHook&) = delete;
 
-  // Called when the bucket is made, before the first step and when buckets are made again: what has to be allocated is
-  // allocated here.
-  virtual void prepare(const ddp_grad_bucket& /*bucket*/) {}
   // Called when the bucket is full. Issues asynchronous operations and does not wait for them.
   // bucket is valid until the step ends.
   virtual void start(const ddp_grad_bucket& bucket) = 0;
@@ -34,8 +31,6 @@ class CommHook {
   // bucket is done. If start() or advance() throws, the reducer aborts its group with that error,
   // so that no rank waits for this one.
   virtual bool advance(const ddp_grad_bucket& bucket) = 0;
-  // Returns why a CUDA graph cannot have the next step, or null.
-  virtual const char* why_not_captured() const { return nullptr; }
 };
 
 }  // namespace ddp::runtime

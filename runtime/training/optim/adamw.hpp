@@ -10,14 +10,12 @@
 
 #include "collectives/vector_unit.hpp"
 #include "ddp/ddp.h"
-#include "runtime/training/optim/adam_math.hpp"
 
 namespace ddp::runtime {
 
 // These throw rendezvous::Error{InvalidArgument} for arguments that make no sense. See ddp_adamw_step().
 void adamw_step(const ddp_adamw_options& numbers, const ddp_adamw_arrays& arrays);
 void adam_step(const ddp_adamw_options& numbers, const ddp_adamw_arrays& arrays);
-AdamNumbers numbers_of(const ddp_adamw_options& options);
 // These run on a chosen vector unit, for tests.
 void adamw_step(const ddp_adamw_options& numbers, const ddp_adamw_arrays& arrays, collectives::VectorUnit unit);
 void adam_step(const ddp_adamw_options& numbers, const ddp_adamw_arrays& arrays, collectives::VectorUnit unit);

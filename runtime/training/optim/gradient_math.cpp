@@ -27,6 +27,18 @@ constexpr std::size_t kBlock = 4096;  // 16-bit elements widened at a time, few 
 static_assert(kBlock % kLanes == 0);  // so that splitting into blocks does not change the order of additions
 using Block = std::array<float, kBlock>;
 
+enum class Norm { Sum, Squares, Largest, Power };
+
+// Returns the kind of norm that this number stands for.
+Norm norm_of(double norm_type) {
+  if (norm_type == 1) return Norm::Sum;
+  if (norm_type == 2) return Norm::Squares;
+  if (std::isinf(norm_type) && norm_type > 0) return Norm::Largest;
+  if (norm_type > 0) return Norm::Power;
+  invalid_argument("norm: there is no norm of type " + std::to_string(norm_type) +
+                   ": give a number above 0, or infinity");
+}
+
 void check_floating_point(const std::string& what, const ddp_buffer& buffer) {
   check_buffer(what.c_str(), buffer.data, buffer.count, buffer.dtype, buffer.device);
   if (!collectives::is_floating_point(buffer.dtype)) {
@@ -128,15 +140,6 @@ double total(std::span<const double> sums, Norm norm) {
 }
 
 }  // namespace
-
-Norm norm_of(double norm_type) {
-  if (norm_type == 1) return Norm::Sum;
-  if (norm_type == 2) return Norm::Squares;
-  if (std::isinf(norm_type) && norm_type > 0) return Norm::Largest;
-  if (norm_type > 0) return Norm::Power;
-  invalid_argument("norm: there is no norm of type " + std::to_string(norm_type) +
-                   ": give a number above 0, or infinity");
-}
 
 void convert(const ddp_buffer& from, const ddp_buffer& to) {
   check_pair("convert", from, to);

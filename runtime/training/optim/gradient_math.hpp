@@ -13,7 +13,6 @@
 
 #include "collectives/vector_unit.hpp"
 #include "ddp/ddp.h"
-#include "runtime/training/optim/norm.hpp"
 
 namespace ddp::runtime {
 
@@ -22,7 +21,6 @@ namespace ddp::runtime {
 void convert(const ddp_buffer& from, const ddp_buffer& to);
 bool multiply(const ddp_buffer& from, const ddp_buffer& to, double factor);  // whether all of `to` is finite
 double power_sum(const ddp_buffer& gradient, double norm_type);
-Norm norm_of(double norm_type);  // the kind of norm that this number stands for
 double combined(std::span<const double> power_sums, double norm_type);
 double root_of(double power_sum, double norm_type);
 void clip(std::span<const ddp_buffer> gradients, double max_norm, double total_norm, bool error_if_nonfinite);

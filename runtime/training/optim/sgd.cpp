@@ -2,10 +2,51 @@
 #include "runtime/training/optim/sgd.hpp"
 
 #include "runtime/training/optim/optimizer_arrays.hpp"
-#include "runtime/training/optim/sgd_math.hpp"
 
 namespace ddp::runtime {
 namespace {
+
+// The loop's coefficients, rounded to the elements' type, as PyTorch does.
+template <typename T>
+struct SgdCoefficients {
+  T sign;
+  T weight_decay;
+  T momentum;
+  T new_share;  // weight of the gradient in the momentum
+  T step;
+  T nesterov;  // not 0: Nesterov's momentum
+};
+
+SgdCoefficients<double> sgd_coefficients(const ddp_sgd_options& n) {
+  return {n.maximize != 0 ? -1.0 : 1.0,
+          n.weight_decay,
+          n.momentum,
+          n.step == 1 ? 1.0 : 1 - n.dampening,  // momentum starts as the first gradient
+          -n.lr,
+          n.nesterov != 0 ? 1.0 : 0.0};
+}
+
+template <typename T>
+SgdCoefficients<T> rounded(const SgdCoefficients<double>& k) {
+  return {static_cast<T>(k.sign),      static_cast<T>(k.weight_decay), static_cast<T>(k.momentum),
+          static_cast<T>(k.new_share), static_cast<T>(k.step),         static_cast<T>(k.nesterov)};
+}
+
+// Both step one element and return its new value.
+template <typename T>
+[[gnu::always_inline]] inline T sgd_element(T value, T grad, const SgdCoefficients<T>& k) {
+  const T direction = grad * k.sign + k.weight_decay * value;
+  return value + k.step * direction;
+}
+
+template <bool nesterov, typename T>
+[[gnu::always_inline]] inline T momentum_element(T value, T grad, T& momentum, const SgdCoefficients<T>& k) {
+  T direction = grad * k.sign + k.weight_decay * value;
+  const T moving = momentum * k.momentum + k.new_share * direction;
+  momentum = moving;
+  direction = nesterov ? direction + k.momentum * moving : moving;
+  return value + k.step * direction;
+}
 
 struct Plain {
   template <typename T>
@@ -30,7 +71,7 @@ struct WithMomentum {
 
 template <typename T>
 void step_all(const ddp_sgd_options& numbers, const ddp_sgd_arrays& a, collectives::VectorUnit unit) {
-  const SgdCoefficients<T> k = rounded<T>(sgd_coefficients(numbers_of(numbers), numbers.step));
+  const SgdCoefficients<T> k = rounded<T>(sgd_coefficients(numbers));
   const auto* value = static_cast<const T*>(a.value);
   const auto* grad = static_cast<const T*>(a.grad);
   auto* momentum = static_cast<T*>(a.momentum_buffer);
@@ -44,18 +85,14 @@ void step_all(const ddp_sgd_options& numbers, const ddp_sgd_arrays& a, collectiv
 
 }  // namespace
 
-SgdNumbers numbers_of(const ddp_sgd_options& n) {
-  if (n.nesterov != 0 && (n.momentum <= 0 || n.dampening != 0)) {
-    throw rendezvous::Error(rendezvous::ErrorCode::InvalidArgument,
-                            "SGD: Nesterov momentum needs a momentum above 0 and no dampening");
-  }
-  return {n.lr, n.momentum, n.dampening, n.weight_decay, n.nesterov != 0 ? 1.0 : 0.0, n.maximize != 0 ? 1.0 : 0.0};
-}
-
 void sgd_step(const ddp_sgd_options& numbers, const ddp_sgd_arrays& arrays, collectives::VectorUnit unit) {
   check_step("SGD", numbers.step);
   check_arrays("SGD", arrays.count, arrays.dtype, {arrays.value, arrays.grad});
   if (numbers.momentum != 0) check_arrays("SGD with momentum", arrays.count, arrays.dtype, {arrays.momentum_buffer});
+  if (numbers.nesterov != 0 && (numbers.momentum <= 0 || numbers.dampening != 0)) {
+    throw rendezvous::Error(rendezvous::ErrorCode::InvalidArgument,
+                            "SGD: Nesterov momentum needs a momentum above 0 and no dampening");
+  }
   if (arrays.dtype == DDP_FLOAT32) return step_all<float>(numbers, arrays, unit);
   step_all<double>(numbers, arrays, unit);
 }

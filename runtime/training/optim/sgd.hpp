@@ -5,14 +5,11 @@
 
 #include "collectives/vector_unit.hpp"
 #include "ddp/ddp.h"
-#include "runtime/training/optim/sgd_math.hpp"
 
 namespace ddp::runtime {
 
 // Throws rendezvous::Error{InvalidArgument} for arguments that make no sense. See ddp_sgd_step().
 void sgd_step(const ddp_sgd_options& numbers, const ddp_sgd_arrays& arrays);
-// Throws for Nesterov's momentum without what it needs.
-SgdNumbers numbers_of(const ddp_sgd_options& options);
 // Runs on a chosen vector unit, for tests.
 void sgd_step(const ddp_sgd_options& numbers, const ddp_sgd_arrays& arrays, collectives::VectorUnit unit);
 

@@ -4,7 +4,8 @@
 //
 //   libtorch_training_worker FOLDER SCENARIO...    prints "SCENARIO RANK STEP LOSS" after each step of each scenario
 //
-// FOLDER has the input of both programs: the initial net, and each rank's images.
+// FOLDER has the input of both programs: the initial net, and each rank's images. TEST_DEVICE is the device of the
+// scenario "device"; with "cuda:0" all ranks share that GPU.
 #include "ddp/torch.hpp"
 
 #include <torch/csrc/autograd/autograd.h>
@@ -16,9 +17,11 @@
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <sstream>
 #include <string>
 #include <utility>
@@ -502,6 +505,73 @@ void modules(const std::string& folder) {
   refused("missing in folder", [&] { ddp::torch::load_module(*larger, *newest, "net."); });
 }
 
+torch::Device device_of_test() {
+  const char* const given = std::getenv("TEST_DEVICE");
+  return torch::Device(given != nullptr ? given : "cpu");
+}
+
+// NCCL lets ranks share a GPU if it believes that they are on different hosts.
+ddp::InitOptions options_of_test() {
+  ddp::InitOptions options;
+  if (!device_of_test().is_cuda()) return options;
+  options.backend = "cpu:ddp,cuda:nccl";
+  options.device = "cuda:0";
+  setenv("NCCL_HOSTID", ("rank" + std::string(std::getenv("RANK"))).c_str(), 1);
+  return options;
+}
+
+// Trains a net on the device of the test, beside an equal one in CPU memory. Its optimizer's state is spread over the
+// ranks. The hook on the device is the one for GPUs, wherever the device is.
+void train_on_device(const std::string& name, double tolerance, const std::optional<at::ScalarType>& narrow = {}) {
+  const torch::Device device = device_of_test();
+  const auto make = [] { return nn::Sequential(nn::Linear(8, 32), nn::Tanh(), nn::Linear(32, 1)); };
+  torch::manual_seed(1);
+  nn::Sequential here = make();
+  torch::manual_seed(1);
+  nn::Sequential there = make();
+  there->to(device);
+  ddp::DistributedDataParallelOptions options;
+  options.first_bucket_bytes = options.bucket_bytes = 1;
+  ddp::torch::DistributedDataParallel model(here, options), on_device(there, options);
+  if (narrow) {
+    const auto hook = *narrow == at::kHalf ? ddp::fp16_compress_hook : ddp::bf16_compress_hook;
+    model.register_comm_hook(hook);
+    if (device.is_cuda()) {
+      on_device.register_comm_hook(hook);
+    } else {
+      on_device.register_comm_hook(ddp::torch::detail::CompressHook{*narrow, ddp::default_group()});
+    }
+  }
+  optim::SGD optimizer(here->parameters(), optim::SGDOptions(0.05).momentum(0.9));
+  ddp::torch::ZeroRedundancyOptimizer<optim::SGD> on_device_optimizer(there->parameters(),
+                                                                      optim::SGDOptions(0.05).momentum(0.9));
+  torch::manual_seed(10 + ddp::get_rank());
+  const torch::Tensor x = torch::randn({16, 8}), y = x.sum(1, /*keepdim=*/true).sin();
+  double first = 0, last = 0;
+  for (std::int64_t step = 0; step < kSteps; ++step) {
+    optimizer.zero_grad();
+    on_device_optimizer.zero_grad();
+    const torch::Tensor loss = nn::functional::mse_loss(model(x), y);
+    const torch::Tensor loss_there = nn::functional::mse_loss(on_device(x.to(device)), y.to(device));
+    loss.backward();
+    loss_there.backward();
+    optimizer.step();
+    on_device_optimizer.step();
+    last = loss_there.item<double>();
+    if (step == 0) first = last;
+    TORCH_CHECK(std::abs(last - loss.item<double>()) <= tolerance, name, ", step ", step, ": the loss is ", last,
+                " on ", device, " and ", loss.item<double>(), " in CPU memory");
+  }
+  TORCH_CHECK(last < first, name, ": the loss went from ", first, " to ", last);
+  std::printf("device: %s\n", name.c_str());
+}
+
+void train_on_device() {
+  train_on_device("average", 1e-4);
+  train_on_device("fp16", 1e-3, at::kHalf);
+  train_on_device("bf16", 1e-2, at::kBFloat16);
+}
+
 // The sampler goes on where it was, in an archive of libtorch too.
 void sampler_state() {
   ddp::torch::DistributedSampler sampler(kSamples, 2, 1, true, 3), other(kSamples, 2, 1, true, 3);
@@ -528,7 +598,7 @@ void sampler_state() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const ddp::Session session = ddp::init_process_group();
+  const ddp::Session session = ddp::init_process_group(options_of_test());
   const std::string folder = argv[1];
   const std::map<std::string, std::function<void()>> scenarios = {
       {"sync_batch_norm", [&] { sync_batch_norm(folder); }},
@@ -549,6 +619,7 @@ int main(int argc, char** argv) {
       {"scalers", scalers},
       {"modules", [&] { modules(folder); }},
       {"sampler_state", sampler_state},
+      {"device", [] { train_on_device(); }},
   };
   for (int i = 2; i < argc; ++i) {
     const auto scenario = scenarios.find(argv[i]);

@@ -2,7 +2,6 @@
 // Scenarios with steps that are captured in a CUDA graph and replayed.
 #include <atomic>
 #include <cstdint>
-#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -16,41 +15,21 @@ namespace ddp::test {
 namespace {
 
 const std::vector<std::size_t> kCounts = {100, 7, 33, 1, 1024};
+constexpr std::size_t kAll = 100 + 7 + 33 + 1 + 1024;
 
-GradScalerOptions small_scale() {
-  GradScalerOptions options;
-  options.init_scale = 8;
-  options.growth_interval = 5;
-  return options;
-}
-
-// What a program trains with. Backward is a copy of the step's input, whose memory stays, as a graph's has to.
-template <typename Optimizer>
+// A model whose backward is a copy of the step's input. The input's memory stays, as a graph's has to.
 struct Trainer {
-  template <typename... Group>
-  explicit Trainer(Setting& s, Group... group)
-      : setting(s),
-        parameters(s, kCounts),
-        model(s.group, parameters.list, small_buckets()),
-        optimizer(group..., parameters.list),
-        norm(parameters.list),
-        scaler(s.gpu.index(), small_scale(), s.group) {
+  Trainer(Setting& s, std::uint64_t steps)
+      : setting(s), parameters(s, kCounts), model(s.group, parameters.list, small_buckets()), all(s.gpu, steps * kAll) {
     for (const std::size_t count : kCounts) inputs.push_back(std::make_unique<DeviceArray<float>>(s.gpu, count));
   }
 
-  // Sets what differs from step to step: the input, in which one rank has an overflow now and then, and the learning
-  // rate.
+  // Sets what differs from step to step and from rank to rank.
   void begin(std::uint64_t step) {
     const auto rank = static_cast<std::uint64_t>(setting.group.rank());
     for (std::size_t i = 0; i < inputs.size(); ++i) {
-      Floats input = numbers(kCounts[i], step * 1000 + rank * 100 + i);
-      if (i == 1 && step % 97 == 13 && setting.group.rank() == setting.group.size() - 1) {
-        input[3] = std::numeric_limits<float>::infinity();
-      }
-      inputs[i]->write(input, setting.stream);
+      inputs[i]->write(numbers(kCounts[i], step * 1000 + rank * 100 + i), setting.stream);
     }
-    optimizer.set_lr(0.01 / static_cast<double>(1 + step / 50));
-    optimizer.send_options();
   }
   void step() {
     for (std::size_t i = inputs.size(); i-- > 0;) {
@@ -58,53 +37,53 @@ struct Trainer {
       model.mark_ready(i);
     }
     model.synchronize();
-    scaler.unscale(optimizer);
-    norm.clip(1);
-    scaler.step(optimizer);
-    scaler.update();
+  }
+  // Copies the step's averages to `all`, in the order of the stream.
+  void keep(std::uint64_t step) {
+    auto* to = static_cast<float*>(all.data()) + step * kAll;
+    for (std::size_t i = 0; i < kCounts.size(); to += kCounts[i++]) {
+      setting.gpu.copy(to, parameters.gradients[i]->data(), kCounts[i] * sizeof(float), setting.stream);
+    }
   }
 
   Setting& setting;
   GpuParameters parameters;
   std::vector<std::unique_ptr<DeviceArray<float>>> inputs;
   DistributedDataParallel model;
-  Optimizer optimizer;
-  cuda::GradientNorm norm;
-  cuda::GradScaler scaler;
+  DeviceArray<float> all;  // each step's averages
 };
 
-// Takes as many steps with one trainer, and with another as replays of its second step.
-template <typename Optimizer>
-void compare(Setting& s, Trainer<Optimizer>& plain, Trainer<Optimizer>& replayed, std::uint64_t steps) {
+// Takes as many steps with one trainer, and with another as replays of its second step. The host waits for none of
+// them.
+void compare(Setting& s, Trainer& plain, Trainer& replayed, std::uint64_t steps) {
   replayed.begin(0);
   replayed.step();
+  replayed.keep(0);
   replayed.begin(1);
-  s.gpu.synchronize(s.stream);
+  const Floats before = replayed.parameters.gradients[0]->read(s.stream);
   s.gpu.begin_capture(s.stream);
   replayed.step();
   void* const graph = s.gpu.end_capture(s.stream);
   expect(graph != nullptr, "the step is captured");
   if (graph == nullptr) return;
-  expect(replayed.optimizer.steps_taken() == 1, "nothing ran during the capture");
+  expect(replayed.parameters.gradients[0]->read(s.stream) == before, "nothing ran during the capture");
   for (std::uint64_t step = 0; step < steps; ++step) {
     plain.begin(step);
     plain.step();
+    plain.keep(step);
     if (step == 0) continue;
     replayed.begin(step);
     s.gpu.launch(graph, s.stream);
+    replayed.keep(step);
   }
-  expect(replayed.parameters.read() == plain.parameters.read(), "the same weights, bit for bit");
-  expect(replayed.optimizer.steps_taken() == plain.optimizer.steps_taken(), "as many steps");
-  expect(plain.optimizer.steps_taken() == static_cast<std::int64_t>(steps - (steps + 83) / 97),
-         "overflows are left out");
-  expect(replayed.scaler.get_scale() == plain.scaler.get_scale(), "the same scale");
+  expect(replayed.all.read(s.stream) == plain.all.read(s.stream), "the same averages, bit for bit");
 }
 
 void replays() {
   // A thousand take up to a minute, ten times as long with a sanitizer, and forty times with ThreadSanitizer.
   const std::uint64_t steps = testing::number_from("DDPRUN_GRAPH_STEPS", testing::kIsThreadSanitized ? 51UL : 201UL);
   Setting s;
-  Trainer<AdamW> plain(s), replayed(s);
+  Trainer plain(s, steps), replayed(s, steps);
   compare(s, plain, replayed, steps);
   // The group works on outside of the graph.
   DeviceArray<float> one(s.gpu, Floats(4, 1), s.stream);
@@ -112,74 +91,12 @@ void replays() {
   expect(one.read(s.stream) == Floats(4, static_cast<float>(s.group.size())), "an operation after all replays");
 }
 
-void replays_hooks_and_shares() {
+void replays_hooks() {
   Setting s;
-  {
-    Trainer<SGD> plain(s), replayed(s);
-    plain.model.register_comm_hook(bf16_compress_hook);
-    replayed.model.register_comm_hook(bf16_compress_hook);
-    compare(s, plain, replayed, 30);
-  }
-  Trainer<ZeroRedundancyOptimizer<AdamW>> plain(s, s.group), replayed(s, s.group);
+  Trainer plain(s, 30), replayed(s, 30);
+  plain.model.register_comm_hook(allreduce_hook);
+  replayed.model.register_comm_hook(allreduce_hook);
   compare(s, plain, replayed, 30);
-}
-
-// A model of one matrix whose gradient PowerSGD compresses.
-struct Compressed {
-  explicit Compressed(Setting& s) : setting(s), input(s.gpu, 2400), parameters(s, {2400}), model(s.group, shaped()) {
-    PowerSGD hook;
-    hook.start_powersgd_iter = 1;
-    hook.matrix_approximation_rank = 2;
-    model.register_comm_hook(hook);
-  }
-  std::vector<Parameter> shaped() {
-    parameters.list[0].shape = {60, 40};
-    return parameters.list;
-  }
-  void begin(std::uint64_t step) {
-    input.write(numbers(2400, step * 100 + static_cast<std::uint64_t>(setting.group.rank())), setting.stream);
-  }
-  void step() {
-    setting.gpu.copy(parameters.gradients[0]->data(), input.data(), 2400 * sizeof(float), setting.stream);
-    model.mark_ready(0);
-    model.synchronize();
-  }
-  Floats gradient() const { return parameters.gradients[0]->read(setting.stream); }
-
-  Setting& setting;
-  DeviceArray<float> input;
-  GpuParameters parameters;
-  DistributedDataParallel model;
-};
-
-void replays_powersgd() {
-  Setting s;
-  Compressed plain(s), replayed(s);
-  for (Compressed* each : {&plain, &replayed}) {
-    each->begin(0);
-    each->step();
-  }
-  s.gpu.synchronize(s.stream);
-  s.gpu.begin_capture(s.stream);
-  report_failure("before it compresses", [&] { replayed.model.mark_ready(0); });
-  expect(s.gpu.end_capture(s.stream) != nullptr, "the capture goes on");
-  for (Compressed* each : {&plain, &replayed}) {
-    each->begin(1);
-    each->step();
-  }
-  s.gpu.synchronize(s.stream);
-  s.gpu.begin_capture(s.stream);
-  replayed.step();
-  void* const graph = s.gpu.end_capture(s.stream);
-  expect(graph != nullptr, "a compressed step is captured");
-  if (graph == nullptr) return;
-  for (std::uint64_t step = 2; step < 8; ++step) {
-    plain.begin(step);
-    plain.step();
-    replayed.begin(step);
-    s.gpu.launch(graph, s.stream);
-    expect(plain.gradient() == replayed.gradient(), "the same bits in step " + std::to_string(step));
-  }
 }
 
 // Runs body in a capture. What is refused leaves the capture as it was.
@@ -198,24 +115,14 @@ void refused_in_capture(Setting& s, const std::string& what, const Body& body) {
 
 void graph_refusals() {
   Setting s;
-  Trainer<AdamW> trainer(s);
+  Trainer trainer(s, 1);
   DistributedDataParallelOptions unused;
   unused.find_unused_parameters = true;
   GpuParameters other(s, {8});
   DistributedDataParallel any(s.group, other.list, unused);
   refused_in_capture(s, "first step", [&] { trainer.model.mark_ready(4); });
   refused_in_capture(s, "unused", [&] { any.mark_ready(0); });
-  refused_in_capture(s, "first optimizer step", [&] { trainer.optimizer.step(); });
-  trainer.begin(0);
-  trainer.step();
-  trainer.optimizer.set_lr(0.5);
-  refused_in_capture(s, "options", [&] { trainer.optimizer.step(); });
-  refused_in_capture(s, "norm", [&] { trainer.norm.value(); });
-  refused_in_capture(s, "scale", [&] { trainer.scaler.get_scale(); });
   refused_in_capture(s, "barrier", [&] { s.group.barrier(); });
-  trainer.optimizer.send_options();
-  trainer.optimizer.set_gradient(0, trainer.inputs[0]->data());
-  refused_in_capture(s, "moved", [&] { trainer.optimizer.step(); });
   CheckpointFolder folder(variable("FOLDER") + std::to_string(s.group.rank()));
   refused_in_capture(s, "checkpoint", [&] { folder.save(1, state_dict(other.list)); });
 }
@@ -286,11 +193,8 @@ void loses_a_rank() {
 
 Programs device_graph_programs() {
   return {
-      {"device graph replays PowerSGD", replays_powersgd},
-      {"device graph replays", replays},
-      {"device graph replays hooks and shares", replays_hooks_and_shares},
-      {"device graph refusals", graph_refusals},
-      {"device graph keeps apart", keeps_apart},
+      {"device graph replays", replays},           {"device graph replays hooks", replays_hooks},
+      {"device graph refusals", graph_refusals},   {"device graph keeps apart", keeps_apart},
       {"device graph loses a rank", loses_a_rank},
   };
 }

@@ -4,9 +4,7 @@
 
 #include <dlfcn.h>
 
-#include "runtime/training/cuda/kernel_images.hpp"
 #include "tests/runtime/job/run_job.hpp"
-#include "tests/support/hosts.hpp"
 
 namespace ddp::test {
 
@@ -24,11 +22,6 @@ inline int real_gpus() {
   int devices = 0;
   if (init == nullptr || count == nullptr || init(0) != 0 || count(&devices) != 0) return 0;
   return devices;
-}
-
-// Skips the test where libddp has no kernels.
-inline void need_kernels() {
-  if (runtime::kernel_images().empty()) testing::skip("libddp was built without kernels for GPUs (no NVRTC)");
 }
 
 // Lets several ranks share one GPU. NCCL refuses that unless it believes that they are on different hosts.

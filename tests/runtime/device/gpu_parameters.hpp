@@ -35,7 +35,7 @@ inline DistributedDataParallelOptions small_buckets() {
 
 struct GpuParameters {
   // The values are the same on every rank.
-  GpuParameters(Setting& s, const std::vector<std::size_t>& counts) : setting(s) {
+  GpuParameters(Setting& s, const std::vector<std::size_t>& counts) {
     for (std::size_t i = 0; i < counts.size(); ++i) {
       values.push_back(std::make_unique<DeviceArray<float>>(s.gpu, numbers(counts[i], 900 + i), s.stream));
       gradients.push_back(std::make_unique<DeviceArray<float>>(s.gpu, Floats(counts[i]), s.stream));
@@ -46,19 +46,6 @@ struct GpuParameters {
     }
   }
 
-  // Sets gradients that follow from the seed; give one with the rank in it for those that differ from rank to rank.
-  void set_gradients(std::uint64_t seed) {
-    for (std::size_t i = 0; i < gradients.size(); ++i) {
-      gradients[i]->write(numbers(list[i].count, seed * 100 + i), setting.stream);
-    }
-  }
-  std::vector<Floats> read() const {
-    std::vector<Floats> all;
-    for (const auto& value : values) all.push_back(value->read(setting.stream));
-    return all;
-  }
-
-  Setting& setting;
   std::vector<std::unique_ptr<DeviceArray<float>>> values;
   std::vector<std::unique_ptr<DeviceArray<float>>> gradients;
   std::vector<Parameter> list;

@@ -73,16 +73,15 @@ TEST_CASE("collectives: libddp allocates nothing for a call, blocking or not", "
   }
 }
 
-// The group's queue may grow as with bursts: to the number of buckets, for each of which PowerSGD issues two operations
-// at a time.
-TEST_CASE("DistributedDataParallel: a step allocates nothing, with compressing hooks as well",
+// The group's queue may grow as with bursts: to the number of buckets.
+TEST_CASE("DistributedDataParallel: a step allocates nothing, with a compressing hook as well",
           "[runtime][integration]") {
   const int ranks = GENERATE(1, 2, 3);
   const Counts counts = count(ranks, "ddp");
-  CHECK(counts.allocations.size() == static_cast<std::size_t>(ranks) * 4);
+  CHECK(counts.allocations.size() == static_cast<std::size_t>(ranks) * 3);
   for (const auto& [calls, allocations] : counts.allocations) {
     CAPTURE(ranks, calls.rank, calls.how);
-    CHECK(allocations.at(0) <= 2 * kBuckets);  // in 1000 steps
+    CHECK(allocations.at(0) <= kBuckets);  // in 1000 steps
   }
 }
 

@@ -23,10 +23,7 @@ case $language in
 esac
 mapfile -t headers < <(cd "$include/ddp" && printf '%s\n' *.h c/*.h)
 if [ "$language" != c ]; then
-  mapfile -t -O "${#headers[@]}" headers < <(cd "$include/ddp" && printf '%s\n' *.hpp cuda/*.hpp | grep -vx torch.hpp)
-fi
-if [ "$language" = cuda ]; then
-  mapfile -t -O "${#headers[@]}" headers < <(cd "$include/ddp" && printf '%s\n' *.cuh)
+  mapfile -t -O "${#headers[@]}" headers < <(cd "$include/ddp" && printf '%s\n' *.hpp | grep -vx torch.hpp)
 fi
 
 bad=0

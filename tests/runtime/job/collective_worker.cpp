@@ -280,8 +280,6 @@ int main(int argc, char** argv) {
   programs.merge(ddp::test::device_model_programs());
   programs.merge(ddp::test::device_graph_programs());
   programs.merge(ddp::test::device_hook_programs());
-  programs.merge(ddp::test::device_training_programs());
-  programs.merge(ddp::test::device_zero_programs());
   const auto program = programs.find(scenario);
   const auto chosen = scenarios.find(scenario);
   if (chosen == scenarios.end() && program == programs.end()) {

@@ -25,8 +25,6 @@ Programs device_programs();
 Programs device_graph_programs();
 Programs device_hook_programs();
 Programs device_model_programs();
-Programs device_training_programs();
-Programs device_zero_programs();
 
 inline bool all_right = true;
 

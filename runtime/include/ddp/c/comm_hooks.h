@@ -66,30 +66,10 @@ typedef enum ddp_builtin_comm_hook {
   DDP_BF16_COMPRESS_HOOK = 3  /**< the average of gradients rounded to DDP_BFLOAT16, which has the range of a float */
 } ddp_builtin_comm_hook;
 
-/** Registers a ddp_builtin_comm_hook, under the rules of ddp_reducer_register_comm_hook(). For the memory of the CPU or
- * of a GPU. The CPU adds in 32 bits and rounds the sum once; NCCL rounds each partial sum to 16 bits.
- * Source: DistributedDataParallel._register_builtin_comm_hook. */
+/** Registers a ddp_builtin_comm_hook, under the rules of ddp_reducer_register_comm_hook(). The hooks of 16 bits are for
+ * gradients in CPU memory; for gradients on a GPU they are DDP_INVALID_ARGUMENT. They add in 32 bits and round the sum
+ * once. Source: DistributedDataParallel._register_builtin_comm_hook. */
 DDP_API ddp_status ddp_reducer_register_builtin_comm_hook(ddp_reducer* reducer, int32_t hook);
-
-/** How PowerSGD compresses. All zeros mean: as PyTorch's PowerSGDState. */
-typedef struct ddp_powersgd_options {
-  size_t size;                      /**< sizeof(ddp_powersgd_options); 0 means its layout in 0.1.0 */
-  size_t matrix_approximation_rank; /**< columns of P and Q; 0 means 1 */
-  uint64_t start_powersgd_iter;     /**< number of first steps that send plain averages; 0 means 1000 */
-  double min_compression_rate;      /**< a gradient whose P and Q are not this much smaller goes as it is; 0 means 2 */
-  int32_t no_error_feedback;        /**< 1: what a step leaves out of the gradients is not added to the next step's */
-  int32_t no_warm_start;            /**< 1: each step begins with random numbers, not with the last step's Q */
-  uint64_t random_seed;             /**< equal on all ranks */
-} ddp_powersgd_options;
-/** Initial value of a ddp_powersgd_options: its size, and the default of each field. */
-#define DDP_POWERSGD_OPTIONS_INIT \
-  { sizeof(ddp_powersgd_options), 0, 0, 0, 0, 0, 0 }
-
-/** Registers PowerSGD (Vogels, Karimireddy and Jaggi, 2019), which sends gradients as products of thin matrices, under
- * the rules of ddp_reducer_register_comm_hook(). A gradient is the matrix of its first dimension against all others;
- * one that would not become smaller, as a vector never does, is sent as it is. All options are the same on every rank;
- * options may be NULL. Source: powerSGD_hook.PowerSGDState and powerSGD_hook. */
-DDP_API ddp_status ddp_reducer_register_powersgd_hook(ddp_reducer* reducer, const ddp_powersgd_options* options);
 
 /** @} */
 

@@ -19,8 +19,8 @@ extern "C" {
  * Batch normalisation by the statistics of the batch of all ranks of a group. Its two collectives, an all_gather in
  * forward and an all_reduce in backward, are the group's: one thread at a time, the group's errors and timeout. A rank
  * without rows takes part as well. Everything is computed in double, and elements are rounded once (16-bit ones through
- * float32); all ranks use the same bits. Nothing is allocated after creation. For the memory of a GPU there is
- * ddp/sync_batch_norm.cuh. Source: torch.nn.SyncBatchNorm.
+ * float32); all ranks use the same bits. Nothing is allocated after creation. Tensors on a GPU are
+ * for ddp::torch::SyncBatchNorm. Source: torch.nn.SyncBatchNorm.
  *
  * @{
  */

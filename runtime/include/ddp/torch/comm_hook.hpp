@@ -21,6 +21,9 @@
 
 #include "ddp/buffer.hpp"
 #include "ddp/comm_hook.hpp"
+#include "ddp/process_group.hpp"
+#include "ddp/reduction.hpp"
+#include "ddp/torch/collectives.hpp"
 #include "ddp/torch/tensor.hpp"
 
 namespace ddp::torch {
@@ -83,6 +86,22 @@ class FunctionHook : public CommHook {
  private:
   Hook hook_;
   std::map<std::size_t, std::function<void()>> ends_;  // by the bucket's number
+};
+
+// The function for fp16_compress_hook and bf16_compress_hook on a GPU: averages gradients that are rounded to 16 bits.
+struct CompressHook {
+  at::ScalarType type;
+  ProcessGroup group;
+
+  std::function<void()> operator()(const GradBucket& bucket) const {
+    const at::Tensor gradients = bucket.buffer();
+    const at::Tensor sent = gradients.element_size() > 2 ? gradients.to(type) : gradients;
+    const Work work = all_reduce_async(sent, ReduceOp::Avg, group);
+    return [=] {
+      work.wait();
+      if (!sent.is_same(gradients)) gradients.copy_(sent);
+    };
+  }
 };
 
 }  // namespace detail

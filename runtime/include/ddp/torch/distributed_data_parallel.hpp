@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "ddp/builtin_comm_hooks.hpp"
 #include "ddp/comm_hook.hpp"
 #include "ddp/distributed_data_parallel.hpp"
 #include "ddp/error.hpp"
@@ -53,7 +54,9 @@ class DistributedDataParallel {
   /// Status::Mismatch if the ranks' modules differ.
   DistributedDataParallel(std::shared_ptr<Module> module, const ProcessGroup& group,
                           const DistributedDataParallelOptions& options = {})
-      : module_(std::move(module)), reducer_(std::make_unique<detail::Reducer>(*module_, group, options)) {}
+      : module_(std::move(module)),
+        group_(group),
+        reducer_(std::make_unique<detail::Reducer>(*module_, group, options)) {}
   /// Wraps a module, for the default group.
   explicit DistributedDataParallel(std::shared_ptr<Module> module, const DistributedDataParallelOptions& options = {})
       : DistributedDataParallel(std::move(module), default_group(), options) {}
@@ -102,7 +105,7 @@ class DistributedDataParallel {
     reducer_->join(std::forward<Body>(body), options);
   }
   /// Registers a hook that replaces the plain average. Once, before the first backward, on every rank. It is one of
-  /// libddp's own, such as ddp::fp16_compress_hook or ddp::PowerSGD, a shared_ptr to a CommHook, or a function that
+  /// libddp's own, such as ddp::fp16_compress_hook, a shared_ptr to a CommHook, or a function that
   /// takes a GradBucket of tensors, starts its exchange, and returns a function (or nullptr) that ends it
   /// (ddp/torch/comm_hook.hpp).
   template <typename Hook>
@@ -111,6 +114,8 @@ class DistributedDataParallel {
     if constexpr (std::is_invocable_v<Function&, const GradBucket&>) {
       averaging().register_comm_hook(
           std::shared_ptr<CommHook>(std::make_shared<detail::FunctionHook<Function>>(std::forward<Hook>(hook))));
+    } else if constexpr (std::is_same_v<Function, BuiltinCommHook>) {
+      register_builtin(hook);
     } else {
       averaging().register_comm_hook(std::forward<Hook>(hook));
     }
@@ -125,7 +130,16 @@ class DistributedDataParallel {
   const std::shared_ptr<Module>& module() const { return module_; }
 
  private:
+  // libddp itself rounds gradients in CPU memory only.
+  void register_builtin(BuiltinCommHook hook) {
+    const bool on_gpu = reducer_->is_on_gpu();
+    if (on_gpu && hook == fp16_compress_hook) return register_comm_hook(detail::CompressHook{at::kHalf, group_});
+    if (on_gpu && hook == bf16_compress_hook) return register_comm_hook(detail::CompressHook{at::kBFloat16, group_});
+    averaging().register_comm_hook(hook);
+  }
+
   std::shared_ptr<Module> module_;
+  ProcessGroup group_;
   std::unique_ptr<detail::Reducer> reducer_;
 };
 

@@ -94,6 +94,7 @@ class Reducer {
   Reducer& operator=(const Reducer&) = delete;
 
   DistributedDataParallel& model() { return model_; }
+  bool is_on_gpu() const { return parameters_.front().tensor.is_cuda(); }
 
   // A forward without gradients counts as one under no_sync, as in PyTorch.
   void before_forward() {

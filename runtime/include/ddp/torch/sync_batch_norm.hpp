@@ -71,7 +71,7 @@ inline at::ScalarType wide_type_of(const at::Tensor& tensor) {
 inline at::Tensor widened(const at::Tensor& tensor) { return tensor.to(wide_type_of(tensor)); }
 
 // Merges all ranks' means and squared distances from them, in double and in the order of ranks, as
-// ddp/batch_norm_math.hpp does. Nothing waits on the host.
+// ddp::SyncBatchNorm does. Nothing waits on the host.
 inline BatchStatistics statistics_of_ranks(const at::Tensor& batch, const ProcessGroup& group) {
   const std::int64_t channels = batch.size(1);
   const double count = static_cast<double>(batch.numel() / channels);

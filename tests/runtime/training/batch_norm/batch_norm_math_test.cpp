@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The mathematics that the host and the kernels of ddp/sync_batch_norm.cuh share, and the host's
-// passes over a batch.
-#include "ddp/batch_norm_math.hpp"
+// The mathematics of one channel, and the passes over a batch.
+#include "runtime/training/batch_norm/batch_norm_math.hpp"
 
 #include <catch2/catch.hpp>
 #include <random>
@@ -10,7 +9,7 @@
 #include "ddp/ddp.h"
 #include "runtime/training/batch_norm/batch_norm.hpp"
 
-using namespace ddp::batch_norm;
+using namespace ddp::runtime::batch_norm;
 using ddp::runtime::BatchNormPasses;
 using ddp::runtime::BatchShape;
 

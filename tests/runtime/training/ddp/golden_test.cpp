@@ -60,10 +60,6 @@ TEST_CASE("golden: averages with the built-in hooks equal PyTorch's up to roundi
   agrees_with_pytorch("hooks");
 }
 
-TEST_CASE("golden: PowerSGD gives PyTorch's results when it starts with the same Q", "[training][integration]") {
-  agrees_with_pytorch("powersgd");
-}
-
 TEST_CASE("golden: a network's losses equal those in PyTorch, and those of one process with the whole batch",
           "[training][integration]") {
   agrees_with_pytorch("train");

@@ -31,7 +31,6 @@ using Shape = std::vector<std::int64_t>;
 // Must equal the values in make_golden.py.
 constexpr int kSteps = 4;
 constexpr std::size_t kBucketBytes = 256;
-constexpr std::uint64_t kSeed = 7;
 constexpr double kKept = 5;
 constexpr int kTrainingSteps = 20;
 constexpr std::size_t kBatch = 4;
@@ -50,12 +49,10 @@ std::size_t total() {
 }
 
 // How far an element may be from PyTorch's, relative to the average magnitude of the ranks'
-// contributions to this element, or to the largest such average.
+// contributions to this element.
 struct Tolerance {
-  enum class Of { Element, Largest };
   double relative = 1e-6;
   double absolute = 0;
-  Of of = Of::Element;
 };
 constexpr Tolerance kSameBits = {0, 0};
 
@@ -93,9 +90,6 @@ class Golden {
         const std::vector<double> theirs = gradient(rank, step);
         for (std::size_t i = 0; i < sent.size(); ++i) sent[i] += std::abs(theirs[i]) / size_;
       }
-    }
-    if (tolerance.of == Tolerance::Of::Largest) {
-      sent.assign(sent.size(), *std::max_element(sent.begin(), sent.end()));
     }
     for (std::size_t i = 0; i < have.size(); ++i) {
       if (have[i] == want[i]) continue;
@@ -343,19 +337,6 @@ class Cases {
         [](auto& model) { model.register_comm_hook(ddp::bf16_compress_hook); });
   }
 
-  void powersgd() {
-    // Small elements of a matrix are differences of large ones.
-    const auto tolerance = [](int) { return Tolerance{1e-6, 0, Tolerance::Of::Largest}; };
-    ddp::PowerSGD hook;
-    hook.start_powersgd_iter = 2;
-    hook.random_seed = kSeed;
-    const auto registers = [&](auto& model) { model.register_comm_hook(hook); };
-    averages<float>("powersgd_1", small_buckets(), tolerance, registers);
-    hook.matrix_approximation_rank = 3;
-    hook.min_compression_rate = 0.1;
-    averages<float>("powersgd_3", small_buckets(), tolerance, registers);
-  }
-
   void train();
 
  private:
@@ -480,7 +461,6 @@ int main(int, char** argv) {
       {"unused", &Cases::unused},
       {"join", &Cases::join},
       {"hooks", &Cases::hooks},
-      {"powersgd", &Cases::powersgd},
       {"train", &Cases::train},
   };
   try {

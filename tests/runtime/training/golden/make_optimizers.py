@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Records torch's optimizers, learning-rate schedules, clip_grad_norm_ and GradScaler on numbers that the tests compute too:
+"""Records torch's optimizers, clip_grad_norm_ and GradScaler on numbers that the tests compute too:
 python make_optimizers.py > optimizers.json
 """
 
@@ -51,55 +51,6 @@ def scaler_case(overflows, **options):
     return {"options": options, "overflows": overflows, "after": after}
 
 
-def schedule_case(make, epochs, lrs=(0.1, 0.03), optimizer="SGD", **options):
-    """Records the rates of two groups at each epoch, and the first group's momentum or beta1."""
-    groups = [{"params": [torch.nn.Parameter(torch.zeros(1))], "lr": lr} for lr in lrs]
-    optimizer = getattr(torch.optim, optimizer)(groups, **options)
-    schedule = make(optimizer)
-    after = []
-    for _ in range(epochs + 1):
-        group = optimizer.param_groups[0]
-        momentum = group["momentum"] if "momentum" in group else group["betas"][0]
-        after.append([[g["lr"] for g in optimizer.param_groups], momentum])
-        optimizer.step()
-        if len(after) <= epochs:
-            schedule.step()
-    return after
-
-
-def chained(*makers):
-    def make(optimizer):
-        schedules = [maker(optimizer) for maker in makers]
-        return torch.optim.lr_scheduler.ChainedScheduler(schedules)
-    return make
-
-
-def sequential(milestones, *makers):
-    def make(optimizer):
-        return torch.optim.lr_scheduler.SequentialLR(optimizer, [maker(optimizer) for maker in makers], milestones)
-    return make
-
-
-def schedules():
-    s = torch.optim.lr_scheduler
-    linear, cosine = lambda o: s.LinearLR(o, 0.1, 1.0, 7), lambda o: s.CosineAnnealingLR(o, 20, 0.001)
-    return {
-        "step": schedule_case(lambda o: s.StepLR(o, 7, 0.3), 30),
-        "multi_step": schedule_case(lambda o: s.MultiStepLR(o, [3, 9, 9, 20], 0.5), 30),
-        "exponential": schedule_case(lambda o: s.ExponentialLR(o, 0.93), 30),
-        "linear": schedule_case(lambda o: s.LinearLR(o), 10),
-        "linear_down": schedule_case(lambda o: s.LinearLR(o, 0.9, 0.05, 13), 20),
-        "cosine": schedule_case(lambda o: s.CosineAnnealingLR(o, 11, 0.002), 50),
-        "lambda": schedule_case(lambda o: s.LambdaLR(o, lambda epoch: 1 / (1 + epoch)), 30),
-        "chained": schedule_case(chained(linear, lambda o: s.ExponentialLR(o, 0.9)), 30),
-        "sequential": schedule_case(sequential([7], linear, cosine), 30),
-        "sequential_of_three": schedule_case(sequential([4, 11], linear, lambda o: s.StepLR(o, 2), cosine), 30),
-        "one_cycle": schedule_case(lambda o: s.OneCycleLR(o, 0.5, 40), 40, momentum=0.9),
-        "one_cycle_adam": schedule_case(lambda o: s.OneCycleLR(o, 0.5, 33, three_phase=True, anneal_strategy="linear",
-                                                               pct_start=0.25, div_factor=10.0), 33, optimizer="Adam"),
-    }
-
-
 f32, f64 = torch.float32, torch.float64
 golden = {
     "torch": torch.__version__,
@@ -116,7 +67,6 @@ golden = {
         optimizer_case("SGD", f64, lr=0.01, momentum=0.9, dampening=0.25),
         optimizer_case("SGD", f32, lr=0.02, momentum=0.8, nesterov=True, weight_decay=0.01, maximize=True),
     ],
-    "schedules": schedules(),
     "clips": [
         clip_case(dtype, norm_type, max_norm)
         for dtype in (f32, f64)

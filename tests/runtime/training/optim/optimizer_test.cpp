@@ -236,9 +236,9 @@ TEST_CASE("optimizers: arguments that cannot be stepped are refused, with advice
                 "AdamW: parameter weight is not float32 or float64: give the parameters of ddp::MasterWeights");
   check_refused([&] { ddp::SGD(parameters([](ddp::Parameter& p) { p.grad = nullptr; })); },
                 "SGD: parameter weight has no gradient: give DistributedDataParallel::gradient(i)");
-  std::vector<ddp::Parameter> mixed = parameters([](ddp::Parameter&) {});
-  mixed.push_back(parameters([](ddp::Parameter& p) { p.device.kind = ddp::DeviceKind::Cuda; })[0]);
-  check_refused([&] { ddp::AdamW{mixed}; }, "parameter weight is not on the device of the first parameter");
+  check_refused(
+      [&] { ddp::AdamW(parameters([](ddp::Parameter& p) { p.device.kind = ddp::DeviceKind::Cuda; })); },
+      "AdamW: parameter weight is not in CPU memory: libtorch's optimizers step tensors on a GPU (ddp/torch.hpp)");
   ddp::SGD sgd(parameters([](ddp::Parameter&) {}));
   sgd.options().momentum = 0.9;
   check_refused([&] { sgd.step(); }, "SGD with momentum: an array is null");

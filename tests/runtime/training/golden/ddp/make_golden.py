@@ -20,7 +20,7 @@ import numpy
 import torch
 import torch.distributed as dist
 from safetensors.numpy import save_file
-from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook as powersgd
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
 
 WORLDS = [1, 2, 3, 4, 8]
@@ -28,7 +28,6 @@ STEPS = 4
 # A matrix, its bias, a second one, a convolution's kernel, and a scalar.
 SHAPES = [(6, 10), (6,), (9, 6), (9,), (3, 2, 2, 2), (1,)]
 BUCKET_BYTES = 256  # several buckets
-SEED = 7
 KEPT = 5.0
 
 MLP = [(8, 16), (16,), (16, 1), (1,)]
@@ -37,7 +36,7 @@ BATCH = 4
 
 
 def random_numbers(state, count, bits=24):
-    """Returns splitmix64's upper bits, in [-1, 1). libddp's PowerSGD uses 24 bits for its first Q."""
+    """Returns splitmix64's upper bits, in [-1, 1)."""
     numbers = []
     mask = (1 << 64) - 1
     for _ in range(count):
@@ -188,38 +187,6 @@ class Run:
         self.averages("fp16_hook", hook=(None, default_hooks.fp16_compress_hook))
         self.averages("bf16_hook", hook=(None, default_hooks.bf16_compress_hook))
 
-    def powersgd(self):
-        """Two steps of plain averages, then compressed ones that start with libddp's first Q.
-
-        There is only one bucket: with several, PyTorch's hook waits for all_reduces on the very threads that Gloo would
-        run them on, and hangs. A parameter's result does not depend on its bucket.
-        """
-        for case, columns, rate in (("powersgd_1", 1, 2), ("powersgd_3", 3, 0.1)):
-            state = powersgd.PowerSGDState(None, matrix_approximation_rank=columns, start_powerSGD_iter=2,
-                                           min_compression_rate=rate, random_seed=0)
-            self.averages(case, hook=(state, self.begins_with_our_q(columns, rate)), bucket_cap_mb=25)
-
-    def begins_with_our_q(self, columns, rate):
-        def hook(state, bucket):
-            first = state.iter >= state.start_powerSGD_iter and bucket.index() not in state.q_memory_dict
-            if first:
-                qs, rows = [], 0
-                for parameter in bucket.parameters():
-                    n = parameter.shape[0]
-                    m = parameter.numel() // n
-                    r = min(n, m, columns)
-                    if (n + m) * r * rate >= n * m:
-                        continue
-                    index = SHAPES.index(tuple(parameter.shape))
-                    qs.append(random_numbers(SEED + index, m * r).reshape(r, m).T.reshape(-1))
-                    rows += n * r
-                q = numpy.concatenate(qs) if qs else numpy.zeros(0)
-                state.q_memory_dict[bucket.index()] = torch.from_numpy(q).to(torch.float32)
-                state.p_memory_dict[bucket.index()] = torch.empty(rows, dtype=torch.float32)
-            return powersgd.powerSGD_hook(state, bucket)
-
-        return hook
-
     def train(self):
         for case, momentum in (("sgd", 0.0), ("momentum", 0.9)):
             network = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Tanh(), torch.nn.Linear(16, 1))
@@ -256,7 +223,6 @@ def run_rank(inputs, rank, size, rendezvous_point, path):
     run.unused()
     run.join()
     run.hooks()
-    run.powersgd()
     run.train()
     dist.barrier()
     if rank == 0:
