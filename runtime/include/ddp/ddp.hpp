@@ -13,8 +13,8 @@
 ///
 /// Every failure throws ddp::Error. Threads: one thread at a time for each group.
 ///
-/// It includes all public headers except those that need another library: ddp/json.hpp (nlohmann's JSON),
-/// ddp/spdlog.hpp (spdlog), ddp/torch.hpp (libtorch) and ddp/sync_batch_norm.cuh (CUDA, compiled by nvcc).
+/// It includes all public headers except those that need another library: ddp/torch.hpp (libtorch) and
+/// ddp/sync_batch_norm.cuh (CUDA, compiled by nvcc).
 #pragma once
 
 #include "ddp/adam.hpp"
