@@ -13,4 +13,4 @@ and its end), machine.py (where it was measured), page.py (Markdown), plots.py (
 The files without an ending are commands that print one table each, in more detail than the page has.
 """
 SECTIONS = ["launch", "ssh_launch", "first_all_reduce", "recovery", "kept_memory", "fail_over", "detection", "stacks",
-            "shipped", "store", "rendezvous", "collectives", "two_nodes", "torch_collectives", "ddp", "nccl", "optimizers"]
+            "shipped", "store", "rendezvous", "collectives", "two_nodes", "torch_collectives", "ddp", "nccl"]
