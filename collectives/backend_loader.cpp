@@ -4,12 +4,18 @@
 #include <dlfcn.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
+#include <map>
+#include <mutex>
 #include <set>
 #include <system_error>
+#include <tuple>
 
+#include "collectives/backend_error.hpp"
 #include "collectives/host/backend.hpp"
 #include "rendezvous/base/error.hpp"
 #include "rendezvous/base/text.hpp"
@@ -42,6 +48,40 @@ int open_flags() {
   return RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND;
 }
 
+// Replaces a function that a backend lacks by one that fails with a reason.
+template <typename... Arguments>
+void fill_in(ddp_backend_status (*&function)(Arguments...)) {
+  if (function != nullptr) return;
+  function = [](Arguments... arguments) {
+    set_text(std::get<sizeof...(Arguments) - 1>(std::tuple(arguments...)), "the backend lacks this operation");
+    return DDP_BACKEND_UNSUPPORTED;
+  };
+}
+
+// Returns the table with a function for each operation.
+const ddp_backend_table& completed(const ddp_backend_table& given) {
+  static std::mutex mutex;
+  static auto& tables = *new std::map<const ddp_backend_table*, ddp_backend_table>;  // threads may outlive main()
+  const std::lock_guard lock(mutex);
+  const auto [found, is_new] = tables.try_emplace(&given);
+  ddp_backend_table& table = found->second;
+  if (!is_new) return table;
+  std::memcpy(&table, &given, std::min<std::size_t>(given.struct_size, sizeof table));
+  fill_in(table.all_reduce);
+  fill_in(table.reduce);
+  fill_in(table.broadcast);
+  fill_in(table.all_gather);
+  fill_in(table.gather);
+  fill_in(table.scatter);
+  fill_in(table.reduce_scatter);
+  fill_in(table.all_to_all);
+  fill_in(table.barrier);
+  fill_in(table.all_gatherv);
+  fill_in(table.send);
+  fill_in(table.receive);
+  return table;
+}
+
 const ddp_backend_table& open_module(const std::string& path) {
   void* module = dlopen(path.c_str(), open_flags());
   if (module == nullptr) {
@@ -57,7 +97,7 @@ const ddp_backend_table& open_module(const std::string& path) {
                                        std::to_string(DDP_BACKEND_ABI_VERSION) +
                                        " of the backend table: it belongs to another version of libddp");
   }
-  return *table;
+  return completed(*table);
 }
 
 // Returns the names of the backends that have a module in these folders.

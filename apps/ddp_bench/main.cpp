@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // ddp_bench: puts load on what is measured and prints one JSON object a line.
 //   store        clients of any c10d store on this machine; scripts/benchmarks/store starts the servers
-//   key-map      the map that the store keeps its keys in, next to std::unordered_map
 //   rendezvous   the agents of thousands of nodes, for one real ddprun that coordinates them
 //   collectives  a rank of a job: libddp's collectives, plain Gloo's and what memory allows in turn;
 //                scripts/benchmarks/collectives prints the table
 //   nccl         a rank of a job: collectives on GPU memory, through libddp and by NCCL's own calls in turn
-//   layer        a rank of a job: the cost of a call in libddp itself, over a backend whose operations do nothing
 //   ddp          a rank of a job: training steps with DistributedDataParallel; scripts/benchmarks/ddp prints the table
 #include <CLI/CLI.hpp>
 #include <cstdio>
@@ -21,14 +19,11 @@
 #include "apps/ddp_bench/collectives/command.hpp"
 #include "apps/ddp_bench/collectives/device_rounds.hpp"
 #include "apps/ddp_bench/contenders/gloo_contender.hpp"
-#include "apps/ddp_bench/contenders/layer_cost.hpp"
 #include "apps/ddp_bench/contenders/libddp_contender.hpp"
 #include "apps/ddp_bench/contenders/memory_contender.hpp"
 #include "apps/ddp_bench/contenders/nccl_contender.hpp"
 #include "apps/ddp_bench/print.hpp"
 #include "apps/ddp_bench/steps/command.hpp"
-#include "apps/ddp_bench/steps/model_shapes.hpp"
-#include "apps/ddp_bench/store/key_map_cost.hpp"
 #include "apps/ddp_bench/store/rendezvous_load.hpp"
 #include "apps/ddp_bench/store/store_load.hpp"
 #include "rendezvous/base/file_limit.hpp"
@@ -90,24 +85,6 @@ void bench_store(const StoreOptions& options) {
   ddp::rendezvous::raise_file_limit();
   for (const std::string& name : options.scenarios) {
     for (const Measured& measured : scenarios().at(name)(options)) print_measured(measured);
-  }
-}
-
-struct KeyMapOptions {
-  int keys = 200000;
-  int runs = 5;
-};
-
-void bench_key_map(const KeyMapOptions& options) {
-  for (const ddp::bench::KeyMapCost& cost : ddp::bench::key_map_costs(options.keys, options.runs)) {
-    print({
-        {"map", cost.map},
-        {"keys", options.keys},
-        {"worst_insert_ms", cost.worst_insert_ms},
-        {"inserts_ms", cost.inserts_ms},
-        {"finds_ms", cost.finds_ms},
-        {"bytes_per_key", cost.bytes_per_key},
-    });
   }
 }
 
@@ -198,14 +175,6 @@ void bench_nccl(const NcclOptions& options) {
   ddp::bench::measure_on_device(ranks, {&libddp, &nccl}, options.plan, gpu, ddp::bench::print_figures);
 }
 
-void bench_layer(int calls) {
-  const ddp::Session session = ddp::init_process_group({.backend = "null"});
-  for (const ddp::bench::LayerCost& cost : ddp::bench::layer_costs(session.world(), calls)) {
-    if (session.rank() != 0) continue;
-    print({{"collective", name_of(cost.collective)}, {"calling", cost.calling}, {"median_ns", cost.median_ns}});
-  }
-}
-
 // ---- The subcommands; each runs its benchmark when its line has been read ----
 
 void declare_store(CLI::App& app, StoreOptions& options) {
@@ -224,16 +193,6 @@ void declare_store(CLI::App& app, StoreOptions& options) {
     if (options.scenarios.empty()) options.scenarios = names;
     bench_store(options);
   });
-}
-
-void declare_key_map(CLI::App& app, KeyMapOptions& options) {
-  const char* const what = "The store's map of keys next to std::unordered_map, in memory";
-  CLI::App* const key_map = app.add_subcommand("key-map", what);
-  key_map->option_defaults()->always_capture_default();
-  key_map->add_option("--keys", options.keys, "Keys in a map")->check(CLI::Range(1, 10000000));
-  key_map->add_option("--runs", options.runs, "Runs with each map; the medians are printed")
-      ->check(CLI::Range(1, 1000));
-  key_map->callback([&options] { bench_key_map(options); });
 }
 
 void declare_rendezvous(CLI::App& app, RendezvousOptions& options) {
@@ -266,13 +225,6 @@ void declare_nccl(CLI::App& app, NcclOptions& options) {
   nccl->callback([&options] { bench_nccl(options); });
 }
 
-void declare_layer(CLI::App& app, int& calls) {
-  CLI::App* const layer = app.add_subcommand("layer", "A rank that ddprun started: what a call costs in libddp itself");
-  layer->option_defaults()->always_capture_default();
-  layer->add_option("--calls", calls, "Calls of each kind")->check(CLI::Range(1000, 100000000));
-  layer->callback([&calls] { bench_layer(calls); });
-}
-
 void declare_steps(CLI::App& app, ddp::bench::StepOptions& options) {
   CLI::App* const steps = app.add_subcommand("ddp", "A rank that ddprun started: training steps with and without DDP");
   ddp::bench::declare_options(*steps, options);
@@ -286,16 +238,12 @@ int main(int argc, char** argv) {
   app.require_subcommand(1);
   StoreOptions store;
   declare_store(app, store);
-  KeyMapOptions key_map;
-  declare_key_map(app, key_map);
   RendezvousOptions rendezvous;
   declare_rendezvous(app, rendezvous);
   CollectiveOptions collectives;
   declare_collectives(app, collectives);
   NcclOptions nccl;
   declare_nccl(app, nccl);
-  int calls = 20000;
-  declare_layer(app, calls);
   ddp::bench::StepOptions steps;
   declare_steps(app, steps);
   try {

@@ -12,11 +12,11 @@
 
 #include "launcher/hosts/head_core.hpp"
 #include "launcher/hosts/host_console.hpp"
+#include "launcher/hosts/launch_agents.hpp"
 #include "launcher/hosts/passed_variables.hpp"
-#include "launcher/hosts/tree/launch_agents.hpp"
-#include "launcher/hosts/tree/relayed.hpp"
 #include "launcher/process/limits.hpp"
 #include "launcher/text/lines.hpp"
+#include "launcher/text/ranges.hpp"
 #include "rendezvous/base/error.hpp"
 #include "rendezvous/base/random_id.hpp"
 #include "rendezvous/base/text.hpp"
@@ -100,18 +100,6 @@ class Head {
   // ---- What comes from the hosts ----
 
   void on_frame(std::size_t host, const Frame& frame) {
-    if (frame.kind != FrameKind::Relayed) return on_frame_of(host, frame);
-    try {
-      const Relayed relayed = relayed_from(frame.payload);
-      if (core_.is_behind(relayed.host, host)) return on_frame_of(relayed.host, relayed.frame);
-      fail(host, "it speaks for a host that it has not started");
-    } catch (const rendezvous::Error& error) {
-      fail(host, std::string("it sends ") + error.what());
-    }
-    agents_.cut(host);
-  }
-
-  void on_frame_of(std::size_t host, const Frame& frame) {
     const auto text = [&frame] { return rendezvous::printable_line(frame.payload.substr(0, kMostInHostsWords)); };
     switch (frame.kind) {
       case FrameKind::Stdout:
@@ -129,12 +117,6 @@ class Head {
         return on_exit_code(host, frame.payload);
       case FrameKind::Hello:
         return on_hello(host, frame.payload);
-      case FrameKind::Ended:
-        return end_link(host, text());
-      case FrameKind::Again:
-        return carry_out(core_.starts_again(host, text(), Clock::now()));
-      case FrameKind::Progress:
-        return core_.progressed(host, Clock::now());
       default:
         return fail(host, "it sends what only a head sends");
     }
@@ -233,18 +215,16 @@ class Head {
 
   // Before the job begins, what keeps this process from starting launch agents ends it.
   void carry_out(const StartHosts& action) {
+    std::vector<RankedHost> hosts;
+    for (const std::size_t rank : action.hosts) hosts.push_back({rank, config_.hosts[rank]});
     std::string why;
     try {
-      return agents_.start(ranked(action.hosts));
+      return agents_.start(hosts);
     } catch (const std::exception& error) {
       if (!header_) throw;
       why = error.what();
     }
     for (const std::size_t host : action.hosts) carry_out(core_.link_ended(host, why, Clock::now()));
-  }
-  void carry_out(const HandOn& action) {
-    const Share share{.agent = config_.agent, .variables = config_.header.variables, .hosts = ranked(action.hosts)};
-    agents_.send(action.branch, FrameKind::Share, to_text(share));
   }
   void carry_out(const StartAll& action) {
     header_ = config_.header;
@@ -254,9 +234,7 @@ class Head {
     place.master_port = action.master_port;
     if (place.id.empty()) place.id = rendezvous::random_id();
     place.secret = rendezvous::Secret::random();
-    for (std::size_t i = 0; i < config_.hosts.size(); ++i) {
-      if (core_.is_from_here(i)) send_header(i);
-    }
+    for (std::size_t i = 0; i < config_.hosts.size(); ++i) send_header(i);
   }
   void carry_out(const StartOne& action) { send_header(action.host); }
   void carry_out(const SignalHosts& action) {
@@ -273,14 +251,13 @@ class Head {
   void carry_out(const SayLine& action) { console_.say(action.text); }
   void carry_out(const EndHead& action) { end_ = action; }
 
-  void send_header(std::size_t host) {
-    agents_.send(host, FrameKind::Header, to_text(header_for(*header_, {host, config_.hosts[host]})));
-  }
-
-  std::vector<RankedHost> ranked(const std::vector<std::size_t>& ranks) const {
-    std::vector<RankedHost> hosts;
-    for (const std::size_t rank : ranks) hosts.push_back({rank, config_.hosts[rank]});
-    return hosts;
+  void send_header(std::size_t rank) {
+    const Host& host = config_.hosts[rank];
+    JobHeader header = *header_;
+    header.place.node_rank = static_cast<int>(rank);
+    header.place.workers = host.slots;
+    header.place.gpus = comma_list(host.chosen_slots);
+    agents_.send(rank, FrameKind::Header, to_text(header));
   }
 
   const HeadConfig& config_;

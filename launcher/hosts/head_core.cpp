@@ -12,8 +12,6 @@
 namespace ddp::launcher {
 namespace {
 
-constexpr int kMostStartsTold = 3;  // a host is started again by a branch at each level, once
-
 void append(HeadCore::Actions& to, HeadCore::Actions more) {
   for (HeadAction& action : more) to.push_back(std::move(action));
 }
@@ -25,11 +23,31 @@ HeadCore::HeadCore(Settings settings, Time now) : settings_(std::move(settings))
     hosts_.push_back({.info = info, .last_progress = now, .wanted_since = now});
 }
 
-// The coordinator starts no others, since it has enough to do; nor does this machine, which has the head.
-HeadCore::Actions HeadCore::begin() {
-  std::vector<std::size_t> alone, divided;
-  for (std::size_t i = 0; i < hosts_.size(); ++i) (i == 0 || hosts_[i].info.is_local ? alone : divided).push_back(i);
-  return carry_out(tree_.begin(alone, divided), began_);
+HeadCore::Actions HeadCore::begin() { return start_next(began_); }
+
+bool HeadCore::has_room() const {
+  std::size_t awaited = 0;
+  for (std::size_t i = 0; i < hosts_.size(); ++i) awaited += is_awaited(i) ? 1 : 0;
+  return awaited < kWindow;
+}
+
+StartHosts HeadCore::start_hosts(std::vector<std::size_t> hosts, Time now) {
+  for (const std::size_t host : hosts) {
+    hosts_[host].last_progress = hosts_[host].wanted_since = now;
+    hosts_[host].has_link = true;
+  }
+  return {std::move(hosts)};
+}
+
+// Starts hosts that were not started yet, as long as there is room.
+HeadCore::Actions HeadCore::start_next(Time now) {
+  std::vector<std::size_t> next;
+  for (std::size_t i = 0; i < hosts_.size() && has_room(); ++i) {
+    if (hosts_[i].state != State::Connecting || hosts_[i].has_link) continue;
+    hosts_[i].has_link = true;
+    next.push_back(i);
+  }
+  return next.empty() ? Actions{} : Actions{start_hosts(std::move(next), now)};
 }
 
 HeadCore::Actions HeadCore::ready(std::size_t host, const Hello& hello, Time now) {
@@ -40,7 +58,7 @@ HeadCore::Actions HeadCore::ready(std::size_t host, const Hello& hello, Time now
   one.hello = hello;
   one.last_progress = now;
   if (!may_begin()) return cut_if_settled(now);
-  Actions actions = carry_out(tree_.ready(host), now);
+  Actions actions = start_next(now);
   if (all_are(State::Ready)) append(actions, start());
   return actions;
 }
@@ -100,26 +118,13 @@ HeadCore::Actions HeadCore::link_ended(std::size_t host, const std::string& how,
   if (may_come_back(host)) return bring_back(host, failure.empty() ? how : failure, now);
   if (comes_back(host) || one.is_not_needed) forgo(host);
   Actions actions;
-  const std::size_t behind = lose_behind(host);
-  const std::string and_behind =
-      behind == 0 ? "" : "; with it " + std::to_string(behind) + (behind == 1 ? " host" : " hosts") + " behind it";
-  const bool is_expected = (one.state == State::Ended && behind == 0) || one.state == State::Lost || is_cut();
+  const bool is_expected = is_done(host) || is_cut();
   if (!is_expected) {
     note_cause(host, how);
-    actions = lose(host, how + and_behind, now);
+    actions = lose(host, how, now);
   }
   append(actions, end_if_over());
   return actions;
-}
-
-HeadCore::Actions HeadCore::starts_again(std::size_t host, const std::string& why, Time now) {
-  OfHost& one = hosts_[host];
-  if (!may_begin() || one.state == State::Lost) return {};
-  one.state = State::Connecting;
-  one.last_progress = now;
-  if (why.empty() || one.starts_told == kMostStartsTold) return {};
-  ++one.starts_told;
-  return {SayLine{"starting ddprun on host " + one.info.name + " again: " + why}};
 }
 
 HeadCore::Actions HeadCore::signal(int number, Time now) {
@@ -160,13 +165,7 @@ std::optional<HeadCore::Time> HeadCore::due() const {
   return soonest;
 }
 
-// Whether the host is under way. One behind a branch that is not ready is not.
-bool HeadCore::is_awaited(std::size_t host) const {
-  const std::size_t branch = tree_.branch_of(host);
-  return hosts_[host].state == State::Connecting && (branch == host || hosts_[branch].state != State::Connecting);
-}
-
-// A branch that lies may tell of progress for ever.
+// A host that lies may tell of progress for ever.
 HeadCore::Time HeadCore::awaited_until(std::size_t host) const {
   return std::min(hosts_[host].last_progress + kReadyWithin, hosts_[host].wanted_since + kReadyAtMost);
 }
@@ -180,10 +179,8 @@ bool HeadCore::all_are(State state) const {
 std::string HeadCore::address() const {
   if (!settings_.master_addr.empty()) return settings_.master_addr;
   if (!hosts_[0].info.is_local) return hosts_[0].hello.address;
-  for (std::size_t i = 0; i < hosts_.size(); ++i) {
-    const OfHost& host = hosts_[i];
-    if (host.info.is_local || !tree_.is_from_here(i) || !is_own_address(host.hello.caller_address)) continue;
-    return host.hello.caller_address;
+  for (const OfHost& host : hosts_) {
+    if (!host.info.is_local && is_own_address(host.hello.caller_address)) return host.hello.caller_address;
   }
   return hosts_[0].hello.address;
 }
@@ -236,39 +233,20 @@ bool HeadCore::may_come_back(std::size_t host) const {
   return goes_on && settings_.may_restart && host != 0 && !is_done(0);
 }
 
-// Starts again what is lost with the host's link.
+// Starts the host again, now or after a while.
 HeadCore::Actions HeadCore::bring_back(std::size_t host, const std::string& how, Time now) {
   OfHost& one = hosts_[host];
-  std::vector<std::size_t> alone, share;
-  for (const std::size_t other : tree_.behind(host)) {
-    if (!is_done(other)) share.push_back(other);
-  }
-  Actions actions;
+  if (is_done(host)) return {};
   if (comes_back(host)) {
-    actions = tell_failure(host, how);
     one.try_at = now + kTryAgainEvery;
-  } else if (!is_done(host)) {
-    alone.push_back(host);
+    return tell_failure(host, how);
   }
-  if (!alone.empty() && !how.empty()) {
-    const std::string n = std::to_string(share.size());
-    const std::string behind = share.empty() ? "" : "; with it " + n + (n == "1" ? " host" : " hosts") + " behind it";
-    actions.push_back(SayLine{"host " + one.info.name + " is lost: " + how + behind + "; starting ddprun there again"});
-  }
-  for (const auto* some : {&alone, &share}) {
-    for (const std::size_t other : *some) append(actions, await_again(other, now));
-  }
-  if (!alone.empty() || !share.empty()) append(actions, carry_out(tree_.start_again(alone, share), now));
-  return actions;
-}
-
-HeadCore::Actions HeadCore::await_again(std::size_t host, Time now) {
-  OfHost& one = hosts_[host];
   one.state = State::Connecting;
   one.was_started_again = true;
-  one.try_at.reset();
-  one.last_progress = now;
-  return {EndLines{host}};
+  one.try_at = now;
+  Actions actions = {SayLine{"host " + one.info.name + " is lost: " + how + "; starting ddprun there again"}};
+  append(actions, look_at_missing(now));
+  return actions;
 }
 
 HeadCore::Actions HeadCore::tell_failure(std::size_t host, const std::string& how) {
@@ -277,27 +255,26 @@ HeadCore::Actions HeadCore::tell_failure(std::size_t host, const std::string& ho
                   rendezvous::to_string(kTryAgainEvery)}};
 }
 
-// The host is ready, and begins its part at once. Behind a branch it has the job's header from there.
+// The host is ready, and begins its part at once.
 HeadCore::Actions HeadCore::join_again(std::size_t host, Time now) {
   OfHost& one = hosts_[host];
   one.state = State::Running;
   one.last_progress = now;
   Actions actions;
   if (std::exchange(one.has_told_failure, false)) actions.push_back(SayLine{"host " + one.info.name + " is back"});
-  append(actions, carry_out(tree_.ready(host), now));
-  if (tree_.is_from_here(host)) actions.push_back(StartOne{host, begun_->master_addr, begun_->master_port});
+  actions.push_back(StartOne{host, begun_->master_addr, begun_->master_port});
   return actions;
 }
 
 // Returns when something is to be done about a host that comes back: it is to be started, does not answer, or has not
-// ended since it failed. A branch looks after its own.
+// ended since it failed.
 std::optional<HeadCore::Time> HeadCore::missing_until(std::size_t host) const {
   const OfHost& one = hosts_[host];
   if (!may_come_back(host)) return std::nullopt;
-  if (one.ends_by && may_kill(host)) return one.ends_by;
+  if (one.ends_by && one.has_link) return one.ends_by;
   if (!comes_back(host)) return std::nullopt;
   if (one.try_at) return one.try_at;
-  return tree_.is_from_here(host) ? std::optional(one.last_progress + TreeCore::kReachWithin) : std::nullopt;
+  return one.last_progress + kReachWithin;
 }
 
 HeadCore::Actions HeadCore::look_at_missing(Time now) {
@@ -307,11 +284,14 @@ HeadCore::Actions HeadCore::look_at_missing(Time now) {
     if (!until || now < *until) continue;
     if (std::exchange(hosts_[i].ends_by, std::nullopt)) {
       actions.push_back(KillLink{i});
+    } else if (hosts_[i].try_at && !has_room()) {
+      hosts_[i].try_at = now + kTryAgainEvery;
     } else if (hosts_[i].try_at) {
-      append(actions, await_again(i, now));
-      append(actions, carry_out(tree_.start_again({i}, {}), now));
+      hosts_[i].try_at.reset();
+      actions.push_back(EndLines{i});
+      actions.push_back(start_hosts({i}, now));
     } else {
-      append(actions, tell_failure(i, "no answer in " + rendezvous::to_string(TreeCore::kReachWithin)));
+      append(actions, tell_failure(i, "no answer in " + rendezvous::to_string(kReachWithin)));
       hosts_[i].last_progress = now;
       actions.push_back(KillLink{i});
     }
@@ -341,8 +321,7 @@ HeadCore::Actions HeadCore::do_without_missing() {
   for (std::size_t i = 0; i < hosts_.size(); ++i) {
     if (!hosts_[i].was_started_again || is_done(i)) continue;
     hosts_[i].is_not_needed = true;
-    const bool is_killed_here = comes_back(i) && tree_.is_from_here(i);
-    if (!is_killed_here) end.hosts.push_back(tree_.branch_of(i));
+    if (!comes_back(i)) end.hosts.push_back(i);  // else its launch agent is killed
   }
   Actions actions = forgo_missing();
   if (!end.hosts.empty()) actions.push_back(std::move(end));
@@ -361,53 +340,12 @@ bool HeadCore::has_failed() const {
   return std::any_of(hosts_.begin(), hosts_.end(), [](const OfHost& host) { return host.code.value_or(0) != 0; });
 }
 
-// Returns how the job still comes to its hosts, if it does.
+// A host that was ready, and whose link ends before the job begins, is started again, once.
 std::optional<HeadCore::Actions> HeadCore::try_again(std::size_t host, const std::string& how, Time now) {
-  const std::size_t branch = tree_.branch_of(host);
-  if (hosts_[host].state == State::Lost) return std::nullopt;
-  if (branch == host) {
-    const TreeCore::Actions of_tree = tree_.ended(host, how);
-    const auto is_end = [](const TreeAction& action) { return std::holds_alternative<Unreached>(action); };
-    if (std::any_of(of_tree.begin(), of_tree.end(), is_end)) return std::nullopt;
-    return carry_out(of_tree, now);
-  }
-  Actions actions;
-  if (told_.insert(branch).second) {
-    actions.push_back(SayLine{"host " + hosts_[branch].info.name + " cannot start ddprun on host " +
-                              hosts_[host].info.name + ", which is tried from here: " + how});
-  }
-  append(actions, carry_out(tree_.unreached(host, ""), now));
-  return actions;
-}
-
-HeadCore::Actions HeadCore::carry_out(const TreeCore::Actions& of_tree, Time now) {
-  Actions actions;
-  for (const TreeAction& action : of_tree) {
-    if (const auto* again = std::get_if<StartsAgain>(&action)) {
-      append(actions, starts_again(again->host, again->why, now));
-    } else if (const auto* hand_on = std::get_if<HandOn>(&action)) {
-      for (const std::size_t host : hand_on->hosts) hosts_[host].last_progress = hosts_[host].wanted_since = now;
-      actions.push_back(*hand_on);
-    } else if (const auto* start = std::get_if<StartHosts>(&action)) {
-      for (const std::size_t host : start->hosts) {
-        hosts_[host].last_progress = hosts_[host].wanted_since = now;
-        hosts_[host].has_link = true;
-      }
-      actions.push_back(*start);
-    }
-  }
-  return actions;
-}
-
-// Returns how many hosts are lost that were reached through this one.
-std::size_t HeadCore::lose_behind(std::size_t branch) {
-  std::size_t lost = 0;
-  for (const std::size_t host : tree_.behind(branch)) {
-    if (is_done(host)) continue;
-    hosts_[host].state = State::Lost;
-    if (!hosts_[host].is_not_needed) ++lost;
-  }
-  return lost;
+  OfHost& one = hosts_[host];
+  if (one.state != State::Ready || std::exchange(one.was_tried_again, true)) return std::nullopt;
+  one.state = State::Connecting;
+  return Actions{SayLine{"starting ddprun on host " + one.info.name + " again: " + how}, start_hosts({host}, now)};
 }
 
 HeadCore::Actions HeadCore::lose(std::size_t host, const std::string& how, Time now) {
@@ -490,11 +428,9 @@ HeadCore::Actions HeadCore::look_at_connecting(Time now) {
   }
   for (std::size_t i = 0; i < hosts_.size(); ++i) {
     if (!is_awaited(i) || now < awaited_until(i)) continue;
-    const std::size_t branch = tree_.branch_of(i);
-    const std::string by = branch == i ? "" : " (host " + hosts_[branch].info.name + " starts it)";
     const bool is_silent = now >= hosts_[i].last_progress + kReadyWithin;
-    const std::string how = is_silent ? "no answer in " + rendezvous::to_string(kReadyWithin) + by
-                                      : "it is not ready after " + rendezvous::to_string(kReadyAtMost) + by;
+    const std::string how = is_silent ? "no answer in " + rendezvous::to_string(kReadyWithin)
+                                      : "it is not ready after " + rendezvous::to_string(kReadyAtMost);
     note_cause(i, how);
     append(actions, lose(i, how, now));
     break;  // which ends the job

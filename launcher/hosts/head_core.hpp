@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Decides what the head does: the ddprun that the user started for all hosts. A link is the launch agent (ssh) of a
-// host with the ddprun at its other end. Of many hosts, some are started by others, their branches
-// (tree/tree_core.hpp), which pass on what comes from them.
+// host with the ddprun at its other end. At most kWindow hosts are connecting at a time; one that is ready makes room
+// for another.
 //
 //     connecting ──ready──▶ ready ──all are ready──▶ running ──exit code──▶ ended
 //         ▲  │                │                         │  │
-//         │  └─ the link ends, and no other can reach it, or the host says that it cannot ──▶ lost
-//         ├── it or its branch is lost ──┘ (before all are ready)
-//         └── it or its branch is lost, and there may be a restart ──┘
+//         │  └─ the link ends, or the host says that it cannot ──▶ lost
+//         ├── the link ends ──┘ (before all are ready, once)
+//         └── the link ends, and there may be a restart ──┘
 //
-// No host begins before all are ready, so that a host which cannot be reached costs no other a line. With a branch, all
-// hosts behind it are lost. Of hosts that cannot be reached, those that are found out within a second are named
-// together. A host that is ready and then cannot begin, such as one without the job's folder, ends the start for all.
+// No host begins before all are ready, so that a host which cannot be reached costs no other a line. Of hosts that
+// cannot be reached, those that are found out within a second are named together. A host that is ready and then cannot
+// begin, such as one without the job's folder, ends the start for all.
 //
 // A host that is lost while the job runs:
 //
 //     without --max-restarts, and the first host       the job ends: the others get SIGTERM, and their workers
 //                                                      --shutdown-timeout
-//     else                                             it is started again from here, and the hosts behind it, too, and
-//                                                      begins its part at once. The coordinator, which loses the node
-//                                                      by itself, decides whether a restart is left, and for how long
-//                                                      the others wait. So the host is tried every 5 s until then
+//     else                                             it is started again, and begins its part at once. The
+//                                                      coordinator, which loses the node by itself, decides whether a
+//                                                      restart is left, and for how long the others wait. So the host
+//                                                      is tried every 5 s until then
 //     the first host has ended, a signal ends the job  who is not back is needed no more
 //
 // The job's exit code is 75 if a lost host ends it; else the code of the first host which cannot begin; else the code
@@ -33,22 +33,24 @@
 #include <chrono>
 #include <functional>
 #include <optional>
-#include <set>
 #include <string>
 #include <variant>
 #include <vector>
 
-#include "launcher/hosts/tree/tree_core.hpp"
 #include "launcher/hosts/wire/job_header.hpp"
 
 namespace ddp::launcher {
 
+// Starts their launch agents.
+struct StartHosts {
+  std::vector<std::size_t> hosts;
+};
 // Node rank 0 and the address at which the others find it.
 struct StartAll {
   std::string master_addr;
   std::uint16_t master_port;
 };
-// To a host that was started from here while the job runs.
+// To a host that was started again while the job runs.
 struct StartOne {
   std::size_t host;
   std::string master_addr;
@@ -77,8 +79,8 @@ struct EndHead {
   bool has_started = false;  // all hosts were told to begin
   std::string cause = {};    // the host that ended the job, and how; empty: none was lost, and all have begun
 };
-using HeadAction = std::variant<StartHosts, HandOn, StartAll, StartOne, SignalHosts, CutLinks, KillLinks, KillLink,
-                                EndLines, SayLine, EndHead>;
+using HeadAction = std::variant<StartHosts, StartAll, StartOne, SignalHosts, CutLinks, KillLinks, KillLink, EndLines,
+                                SayLine, EndHead>;
 
 class HeadCore {
  public:
@@ -98,8 +100,10 @@ class HeadCore {
     bool may_restart = false;  // --max-restarts
   };
 
+  static constexpr std::size_t kWindow = 64;                // hosts that are connecting at a time
   static constexpr std::chrono::seconds kReadyWithin{60};   // without a word or a byte taken
-  static constexpr std::chrono::seconds kReadyAtMost{600};  // from when it, or its branch, was told to start it
+  static constexpr std::chrono::seconds kReadyAtMost{600};  // from when it was started
+  static constexpr std::chrono::seconds kReachWithin{20};   // as kReadyWithin, while the job runs
   static constexpr std::chrono::seconds kTellAfter{10};     // whom the job waits for
   static constexpr std::chrono::seconds kBeyondTimeout{10};
   static constexpr std::chrono::seconds kAfterCut{5};
@@ -119,11 +123,9 @@ class HeadCore {
   Actions failed(std::size_t host, const std::string& how, Time now);
   // The host's part of the job cannot begin.
   Actions cannot_begin(std::size_t host, int code, const std::string& why, Time now);
-  // The link has ended, here or at the host's branch. `how` is for a host that has not told its exit code: "ssh ended
-  // with exit code 255: No route ..."; empty: it is reported with its branch.
+  // The link has ended. `how` is for a host that has not told its exit code: "ssh ended with exit code 255: No route
+  // ...".
   Actions link_ended(std::size_t host, const std::string& how, Time now);
-  // The host's branch starts it again. `why` is empty for a host that has lost the one that had started it.
-  Actions starts_again(std::size_t host, const std::string& why, Time now);
   Actions signal(int number, Time now);
   Actions tick(Time now);
   // Returns when tick() has something to do.
@@ -133,33 +135,31 @@ class HeadCore {
   bool is_done(std::size_t host) const {
     return hosts_[host].state == State::Ended || hosts_[host].state == State::Lost;
   }
-  bool is_from_here(std::size_t host) const { return tree_.is_from_here(host); }
-  // Whether `branch`, another host, has a link to this process through which `host` is reached.
-  bool is_behind(std::size_t host, std::size_t branch) const { return tree_.is_behind(host, branch); }
 
  private:
   enum class State { Connecting, Ready, Running, Ended, Lost };
   struct OfHost {
     HostInfo info;
     State state = State::Connecting;
-    Time last_progress;                // as it, or its branch, says
-    Time wanted_since;                 // by this process
+    Time last_progress;
+    Time wanted_since;                 // when it was started
+    bool was_tried_again = false;      // before the job began
     bool was_started_again = false;    // while the job runs
     bool is_not_needed = false;        // any more: the job has ended without it
     std::optional<Time> try_at = {};   // when it is started again
     bool has_told_failure = false;     // that this does not work
-    int starts_told = 0;               // lines about its branch's starting it again
     std::string failure = {};          // as it says, until its link has ended
     std::optional<Time> ends_by = {};  // when its link is ended from here
     std::string cannot_begin = {};     // why
     std::optional<int> code = {};
-    bool has_link = false;  // to this process
+    bool has_link = false;
     Hello hello = {};
   };
 
-  bool is_awaited(std::size_t host) const;
+  // Whether its launch agent was started, and it is not ready.
+  bool is_awaited(std::size_t host) const { return hosts_[host].state == State::Connecting && hosts_[host].has_link; }
+  bool has_room() const;
   Time awaited_until(std::size_t host) const;
-  bool may_kill(std::size_t host) const { return hosts_[host].has_link && tree_.is_from_here(host); }
   bool all_are(State state) const;
   std::string address() const;
   bool is_own_address(const std::string& address) const;
@@ -175,7 +175,6 @@ class HeadCore {
     return hosts_[host].was_started_again && hosts_[host].state == State::Connecting;
   }
   Actions bring_back(std::size_t host, const std::string& how, Time now);
-  Actions await_again(std::size_t host, Time now);
   Actions tell_failure(std::size_t host, const std::string& how);
   Actions join_again(std::size_t host, Time now);
   std::optional<Time> missing_until(std::size_t host) const;
@@ -185,8 +184,8 @@ class HeadCore {
   Actions do_without_missing();
   bool has_failed() const;
   void note_cause(std::size_t host, const std::string& how);
-  Actions carry_out(const TreeCore::Actions& of_tree, Time now);
-  std::size_t lose_behind(std::size_t branch);
+  StartHosts start_hosts(std::vector<std::size_t> hosts, Time now);
+  Actions start_next(Time now);
   Actions lose(std::size_t host, const std::string& how, Time now);
   void stop_within(std::chrono::seconds time, Time now);
   Actions escalate(Time now);
@@ -201,8 +200,6 @@ class HeadCore {
 
   Settings settings_;
   std::vector<OfHost> hosts_;
-  TreeCore tree_;
-  std::set<std::size_t> told_;  // branches that cannot reach a host
   Time began_;
   bool has_told_ = false;  // whom the job waits for
   bool has_started_ = false;

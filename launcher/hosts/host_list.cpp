@@ -36,6 +36,11 @@ bool may_be_name(const std::string& text, const char* more) {
          std::all_of(text.begin(), text.end(), fits);
 }
 
+// Whether name and user can be nothing but that to ssh.
+bool can_be_called(const Host& host) {
+  return may_be_name(host.name, "._-:%") && (host.user.empty() || may_be_name(host.user, "._-\\@+"));
+}
+
 int slots_of(const std::string& text, const std::string& where) {
   const auto number = parse_number<int>(text);
   if (number && *number > 0 && *number <= kMostSlots) return *number;
@@ -227,10 +232,6 @@ std::vector<Host> choose_hosts(std::vector<Host> hosts, const std::string& inclu
   }
   if (left.empty()) invalid_argument(option + " leaves no host of the list");
   return left;
-}
-
-bool can_be_called(const Host& host) {
-  return may_be_name(host.name, "._-:%") && (host.user.empty() || may_be_name(host.user, "._-\\@+"));
 }
 
 bool is_this_machine(const Host& host, const std::string& own_name) {

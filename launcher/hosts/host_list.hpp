@@ -37,9 +37,6 @@ std::vector<Host> parse_hostfile(const std::string& content, const std::string& 
 // rendezvous::Error.
 std::vector<Host> choose_hosts(std::vector<Host> hosts, const std::string& include, const std::string& exclude);
 
-// Whether name and user can be nothing but that to ssh.
-bool can_be_called(const Host& host);
-
 // Whether the host is the machine with this name, so that no ssh is needed.
 bool is_this_machine(const Host& host, const std::string& own_name);
 

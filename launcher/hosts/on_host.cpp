@@ -21,7 +21,6 @@
 
 #include "launcher/hosts/on_host_core.hpp"
 #include "launcher/hosts/passed_variables.hpp"
-#include "launcher/hosts/tree/branch.hpp"
 #include "launcher/hosts/wire/frame.hpp"
 #include "launcher/hosts/wire/greeting.hpp"
 #include "rendezvous/base/error.hpp"
@@ -48,10 +47,6 @@ int milliseconds_until(std::optional<Clock::time_point> time) {
   if (!time) return -1;
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(*time - Clock::now());
   return static_cast<int>(std::clamp<long long>(left.count(), 0, 3'600'000));
-}
-
-std::optional<Clock::time_point> sooner(std::optional<Clock::time_point> a, std::optional<Clock::time_point> b) {
-  return a && b ? std::min(*a, *b) : a ? a : b;
 }
 
 // The signals that this process reads instead of being ended by them.
@@ -209,7 +204,7 @@ int begin_job(const JobHeader& header, const Child& child, pid_t parent, const J
   }
 }
 
-Child start(const JobHeader& header, Branch& branch, const Job& job) {
+Child start(const JobHeader& header, const Job& job) {
   Child child;
   child.out = rendezvous::make_pipe("for stdout");
   child.err = rendezvous::make_pipe("for stderr");
@@ -220,7 +215,6 @@ Child start(const JobHeader& header, Branch& branch, const Job& job) {
     rendezvous::system_error("cannot fork");
   }
   if (child.pid == 0) {
-    branch.forget();  // else the job would hold the lifelines of the hosts that were started from here
     const int code = begin_job(header, child, parent, job);
     fflush(nullptr);
     exit(code);
@@ -235,38 +229,32 @@ Child start(const JobHeader& header, Branch& branch, const Job& job) {
 class OnHost {
  public:
   OnHost(Sender& sender, const Descriptor& signals, const Job& job)
-      : sender_(sender), signals_(signals), job_(job), core_(Clock::now()), branch_([this](auto kind, auto payload) {
-          sender_.send(kind, payload);
-        }) {}
+      : sender_(sender), signals_(signals), job_(job), core_(Clock::now()) {}
 
   int run() {
     while (!is_over()) {
-      wait(sooner(core_.due(), branch_.due()));
+      wait(core_.due());
       carry_out(core_.tick(Clock::now()));
-      branch_.tick(Clock::now());
     }
     return *code_;
   }
 
  private:
   // The head's console may be slow, so there is no deadline as long as the head is there.
-  bool is_over() const { return code_ && (!has_head_ || (!branch_.has_links() && !sender_.has_unsent())); }
+  bool is_over() const { return code_ && (!has_head_ || !sender_.has_unsent()); }
 
   void wait(std::optional<Clock::time_point> until) {
-    const bool may_take = !sender_.is_full();
-    const bool reads_job = may_take && child_;
-    std::vector<pollfd> events = {{has_head_ ? STDIN_FILENO : -1, POLLIN, 0},
-                                  {signals_.get(), POLLIN, 0},
-                                  {reads_job ? child_->out.read_end.get() : -1, POLLIN, 0},
-                                  {reads_job ? child_->err.read_end.get() : -1, POLLIN, 0},
-                                  {reads_job ? child_->frames.read_end.get() : -1, POLLIN, 0},
-                                  {sender_.has_unsent() ? STDOUT_FILENO : -1, POLLOUT, 0}};
-    branch_.watch(events, may_take);
-    poll(events.data(), events.size(), milliseconds_until(until));
+    const bool reads_job = child_ && !sender_.is_full();
+    pollfd events[] = {{has_head_ ? STDIN_FILENO : -1, POLLIN, 0},
+                       {signals_.get(), POLLIN, 0},
+                       {reads_job ? child_->out.read_end.get() : -1, POLLIN, 0},
+                       {reads_job ? child_->err.read_end.get() : -1, POLLIN, 0},
+                       {reads_job ? child_->frames.read_end.get() : -1, POLLIN, 0},
+                       {sender_.has_unsent() ? STDOUT_FILENO : -1, POLLOUT, 0}};
+    poll(events, std::size(events), milliseconds_until(until));
     if (events[2].revents != 0) pass_on(child_->out.read_end, FrameKind::Stdout);
     if (events[3].revents != 0) pass_on(child_->err.read_end, FrameKind::Stderr);
     if (events[4].revents != 0) pass_on_frames();
-    branch_.handle(events);
     if (events[0].revents != 0) read_head();
     if (events[1].revents != 0) read_signals();
     sender_.flush();
@@ -320,14 +308,10 @@ class OnHost {
     const auto signal = rendezvous::parse_number<int>(frame.payload);
     core_.beat(now);
     try {
-      if (frame.kind == FrameKind::Beat) {
-        branch_.pass_on_beat();
-      } else if (frame.kind == FrameKind::Share && !child_) {
-        branch_.take_share(frame.payload);
-      } else if (frame.kind == FrameKind::Header && !child_) {
+      if (frame.kind == FrameKind::Beat) return "";
+      if (frame.kind == FrameKind::Header && !child_) {
         begin(job_header_from(frame.payload));
       } else if (frame.kind == FrameKind::Signal && child_ && signal && may_be_sent(*signal)) {
-        branch_.pass_on_signal(*signal);
         carry_out(core_.signal(*signal, now));
       } else {
         return child_ ? "a frame that does not belong here" : "another frame before the job's header";
@@ -340,8 +324,7 @@ class OnHost {
   }
 
   void begin(const JobHeader& header) {
-    branch_.take_header(header);
-    child_ = start(header, branch_, job_);
+    child_ = start(header, job_);
     core_.job_begins(header.shutdown_timeout, header.silence, end_signal(header), Clock::now());
   }
 
@@ -360,7 +343,6 @@ class OnHost {
       const int signal = static_cast<int>(info.ssi_signo);
       if (signal != SIGCHLD) carry_out(core_.signal(signal, Clock::now()));
     }
-    branch_.reap();
     int status = 0;
     if (!child_ || code_ || waitpid(child_->pid, &status, WNOHANG) != child_->pid) return;
     while (child_->out.read_end && pass_on(child_->out.read_end, FrameKind::Stdout)) {
@@ -390,9 +372,8 @@ class OnHost {
     sender_.flush();
   }
   // The job must not wait for a head that is gone. One that was out of reach for a while reads the reason later.
-  void carry_out(const CutBranch& action) {
+  void carry_out(const LeaveHead& action) {
     has_head_ = false;
-    branch_.cut();
     sender_.send(FrameKind::Failed, action.why);
     sender_.flush();
     sender_.give_up();
@@ -408,7 +389,6 @@ class OnHost {
   const Descriptor& signals_;
   const Job& job_;
   OnHostCore core_;
-  Branch branch_;
   bool has_head_ = true;
   std::optional<int> code_;
 };

@@ -30,11 +30,11 @@ OnHostCore::Actions OnHostCore::lifeline_ended(const std::string& how, Time now)
   if (!has_lifeline_) return {};
   has_lifeline_ = false;
   if (!shutdown_timeout_) return {GiveUp{how}};
-  if (is_over_) return {CutBranch{how}};
+  if (is_over_) return {LeaveHead{how}};
   kill_at_ = now + *shutdown_timeout_ + kBeyondTimeout;
   // To a job that is stopping already, SIGTERM would mean that its workers are to be killed at once.
-  if (was_stopped_) return {CutBranch{how}};
-  return {CutBranch{how}, SignalJob{end_signal_, how + ": stopping this host's part of the job"}};
+  if (was_stopped_) return {LeaveHead{how}};
+  return {LeaveHead{how}, SignalJob{end_signal_, how + ": stopping this host's part of the job"}};
 }
 
 OnHostCore::Actions OnHostCore::job_ended(int code) {

@@ -3,8 +3,7 @@
 // when it is killed and when the head loses its power, so that end of file, and silence, are the end of the job.
 //
 //     a signal of the head's                   to the job
-//     end of file, or no beat for too long     the job has to end, and gives its workers --shutdown-timeout; the
-//                                              connections to hosts that were started from here end
+//     end of file, or no beat for too long     the job has to end, and gives its workers --shutdown-timeout
 //     the job still runs 3 s after that        SIGKILL to the job
 //     the job has ended                        its exit code to the head
 //
@@ -30,13 +29,13 @@ struct SignalJob {
 struct ReportExit {
   int code;
 };
-struct CutBranch {  // closes the stdin of the hosts that were started from here; the head, if it is there, reads why
+struct LeaveHead {  // the head, if it is there, reads why, and is waited for no more
   std::string why;
 };
 struct GiveUp {  // there is no job
   std::string why;
 };
-using OnHostAction = std::variant<SignalJob, ReportExit, CutBranch, GiveUp>;
+using OnHostAction = std::variant<SignalJob, ReportExit, LeaveHead, GiveUp>;
 
 class OnHostCore {
  public:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The state of a whole job, for programs that look at it (`ddprun ps JOB --json`, `ddprun top`), as JSON on one line:
+// The state of a whole job, for programs that look at it (`ddprun ps JOB`), as JSON on one line:
 //
 //     {"version":1,"job":"none","program":"train.py","phase":"running","round":2,"restarts":1,"max_restarts":3,
 //      "min_nodes":2,"max_nodes":2,"world_size":4,"seconds":812,"seconds_in_round":240,"step":40,"slow_rank":null,

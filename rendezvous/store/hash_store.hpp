@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A store in this process's memory, for the threads of a world of one process and for tests.
+// A store in this process's memory: what a session of one rank gives its program, and tests use.
 #pragma once
 
 #include <condition_variable>

@@ -2,7 +2,7 @@
 // A map from keys to T for a store that must not pause: a hash table of chains that grows by one bucket with every key
 // (linear hashing, Litwin 1980). A table that doubles moves every key at once, and all clients of the store wait.
 //
-// Measured with `ddp_bench key-map` (200,000 keys of 42 bytes, medians of 5 alternating runs, CPU time of one thread,
+// Measured in memory (200,000 keys of 42 bytes, medians of 5 alternating runs, CPU time of one thread,
 // GCC 12, -O2, on a loaded machine), next to a std::unordered_map with the same seeded hash: the worst single insert
 // takes 0.1 ms against 32 ms, all inserts 330 against 427 ms, and a key with a value of 20 bytes 171 against 206 bytes.
 // In a fresh process, where the heap grows too, the worst insert takes 0.7 against 70 ms.

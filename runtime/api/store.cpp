@@ -12,7 +12,6 @@
 
 #include "ddp/ddp.h"
 #include "rendezvous/store/file_store.hpp"
-#include "rendezvous/store/hash_store.hpp"
 #include "rendezvous/store/prefix_store.hpp"
 #include "rendezvous/store/tcp_store.hpp"
 #include "runtime/api/c_guard.hpp"
@@ -23,7 +22,6 @@ namespace {
 using ddp::rendezvous::Error;
 using ddp::rendezvous::ErrorCode;
 using ddp::rendezvous::FileStore;
-using ddp::rendezvous::HashStore;
 using ddp::rendezvous::PrefixStore;
 using ddp::rendezvous::Store;
 using ddp::rendezvous::TcpStore;
@@ -91,10 +89,6 @@ ddp_status ddp_store_create_file(const char* path, int64_t world_size, int64_t t
     return std::make_unique<FileStore>(&not_null(path, "the store's path"), world_size,
                                        timeout_of(timeout_ms, kTimeout));
   });
-}
-
-ddp_status ddp_store_create_hash(int64_t timeout_ms, ddp_store** out) {
-  return create(out, [&] { return std::make_unique<HashStore>(timeout_of(timeout_ms, kTimeout)); });
 }
 
 ddp_status ddp_store_create_prefix(const char* prefix, ddp_store* base, ddp_store** out) {

@@ -47,12 +47,12 @@ TEST_CASE("agent socket: another user is answered nothing, whatever it asks", "[
     });
     CHECK(answer == "none");
   }
-  const Result top = [] {
+  const Result listed = [] {
     Result seen;
     as_other_user([&] { seen = run(ddprun_raw({"ps"})); });
     return seen;
   }();
-  CHECK_THAT(top.out, !Contains("fake_worker"));
+  CHECK_THAT(listed.out, !Contains("fake_worker"));
   CHECK(job.serves());
   CHECK(children_of(agent_of(job.process)).size() == 2);
 }

@@ -7,8 +7,6 @@
 #include <catch2/catch.hpp>
 #include <filesystem>
 
-#include "launcher/hosts/tree/relayed.hpp"
-#include "launcher/hosts/tree/share.hpp"
 #include "launcher/hosts/wire/frame.hpp"
 #include "launcher/hosts/wire/greeting.hpp"
 #include "launcher/hosts/wire/job_header.hpp"
@@ -74,6 +72,7 @@ TEST_CASE("attack: a host that sends what no host sends is named, and cannot wri
   CHECK_THAT(head_of(ready + "o\\377\\377\\377\\377'"), Contains("a frame of 4294967295 bytes"));
   CHECK_THAT(head_of(ready + "x\\0\\0\\0\\0037\\0330'"), Contains("host rude cannot take part"));
   CHECK_THAT(head_of(ready + "h\\0\\0\\0\\001x'"), Contains("a pair that is cut off"));
+  CHECK_THAT(head_of(ready + "b\\0\\0\\0\\0'"), Contains("it sends what only a head sends"));
   const std::string escapes = head_of(std::string("printf '") + kGreeting + "cannot \\033]0;owned\\a\\n'");
   CHECK_THAT(escapes, Contains("host rude cannot take part: it cannot") && !Contains("\033"));
   const std::string noise = head_of("printf 'a\\033[2Jb\\n' >&2; exit 9");
@@ -81,43 +80,6 @@ TEST_CASE("attack: a host that sends what no host sends is named, and cannot wri
   CHECK_THAT(head_of("head -c 20000000 /dev/zero"), Contains("ended with exit code 0"));
   const std::string send = std::string("echo ") + "ddprun@host/1:\" send\";";
   CHECK_THAT(head_of(send + send + "cat >/dev/null"), Contains("it asks for the program a second time"));
-}
-
-TEST_CASE("attack: a host starts others only by names that ssh takes for nothing else, and only once",
-          "[attacks][integration]") {
-  const auto share = [](const std::string& name) {
-    return to_frame(FrameKind::Share, to_text(Share{.agent = {"true"}, .hosts = {{1, {.name = name}}}}));
-  };
-  CHECK_THAT(on_host(share("-oProxyCommand=touch x")), Contains("which is no name of a host"));
-  CHECK_THAT(on_host(share("a b")), Contains("which is no name of a host"));
-  CHECK_THAT(on_host(to_frame(FrameKind::Share, "nonsense")), Contains("the head sends a word of"));
-  CHECK_THAT(on_host(share("a") + share("b")), Contains("a second share of hosts"));
-  CHECK_THAT(on_host(to_frame(FrameKind::Relayed, to_relayed(1, FrameKind::Exit, "0"))),
-             Contains("another frame before the job's header"));
-}
-
-TEST_CASE("attack: a host speaks for no other that it has not started, to the head or to one between",
-          "[attacks][integration]") {
-  const auto says = [](const std::string& frame) {
-    return std::string("printf '") + kGreeting + "ready\\n" + frame + "'";
-  };
-  // Host 0 for itself, for one that there is not, and with frames that no host sends.
-  const std::string not_its_own = "host rude cannot take part: it speaks for a host that it has not started";
-  CHECK_THAT(head_of(says("r\\0\\0\\0\\006\\0\\0\\0\\0x0")), Contains(not_its_own));
-  CHECK_THAT(head_of(says("r\\0\\0\\0\\006\\377\\377\\377\\377x0")), Contains(not_its_own));
-  CHECK_THAT(head_of(says("r\\0\\0\\0\\005\\0\\0\\0\\0H")), Contains("a frame of another host that no host sends"));
-  CHECK_THAT(head_of(says("r\\0\\0\\0\\001x")), Contains("a frame of another host that no host sends"));
-  CHECK_THAT(head_of(says("b\\0\\0\\0\\0")), Contains("it sends what only a head sends"));
-  // Host 2, which is started by host 1.
-  std::string hosts = "a0,a1,rude";
-  for (int i = 3; i < 40; ++i) hosts += ",a" + std::to_string(i);
-  const TemporaryFolder home;
-  Process::Options at_home;
-  at_home.environment = {{"HOME", home.path()}};
-  // So that the program is there, and is not sent to each.
-  CHECK(run({DDPRUN_BINARY, "--hosts=a", "--launch-agent=" FAKE_SSH, FAKE_WORKER_BINARY, "exit=0"}, at_home).code == 0);
-  const std::string frame = says("r\\0\\0\\0\\006\\0\\0\\0\\003x0");
-  CHECK_THAT(head(hosts, {{"HOME", home.path()}, {"FAKE_SSH_SAYS", frame}}).err, Contains(not_its_own));
 }
 
 TEST_CASE("attack: a cache that is a link, or that others may write to, is not used", "[attacks][integration]") {

@@ -100,6 +100,5 @@ ${cases}    default: return 2;
   set_target_properties(${program} PROPERTIES CXX_STANDARD 17)
   # Not everything in the frame is used by every snippet.
   target_compile_options(${program} PRIVATE -Wall -Wextra -Wpedantic -Wno-unused-variable -Wno-unused-function -Werror)
-  target_link_libraries(${program} PRIVATE ddprun::ddp nlohmann_json::nlohmann_json  # for ddp/json.hpp
-                        spdlog::spdlog_header_only fmt::fmt-header-only)             # for ddp/spdlog.hpp
+  target_link_libraries(${program} PRIVATE ddprun::ddp)
 endfunction()

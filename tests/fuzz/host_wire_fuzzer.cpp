@@ -2,15 +2,11 @@
 // libFuzzer for what passes between the head of a job with --hosts and the ddprun on a host. The first byte of an input
 // says how the rest is cut, and the rest is what one of them sends. This holds:
 //   * However the bytes are cut, the host's first words and the frames after them are the same, and each is bounded.
-//   * A job header, a share of hosts, a hello and a relayed frame are refused in words, or read; what was read is
-//     written and read again as the same.
-//   * A host that is to be called has a name that no launch agent takes for an option.
+//   * A job header and a hello are refused in words, or read; what was read is written and read again as the same.
 #include <string>
 #include <string_view>
 #include <variant>
 
-#include "launcher/hosts/tree/relayed.hpp"
-#include "launcher/hosts/tree/share.hpp"
 #include "launcher/hosts/wire/frame.hpp"
 #include "launcher/hosts/wire/greeting.hpp"
 #include "launcher/hosts/wire/job_header.hpp"
@@ -38,16 +34,6 @@ void check_frame(const Frame& frame) {
   DDP_CHECK(frame.payload.size() <= kMostInHeader);
   check_payload(frame.payload, job_header_from);
   check_payload(frame.payload, hello_from);
-  check_payload(frame.payload, [](std::string_view text) {
-    Share share = share_from(text);
-    for (const RankedHost& one : share.hosts) DDP_CHECK(!one.host.name.starts_with('-') && !one.host.name.empty());
-    return share;
-  });
-  try {
-    const Relayed relayed = relayed_from(frame.payload);
-    DDP_CHECK(to_relayed(relayed.host, relayed.frame.kind, relayed.frame.payload) == frame.payload);
-  } catch (const rendezvous::Error&) {  // it is refused
-  }
 }
 
 std::string frames_of(std::string_view bytes, std::size_t piece) {

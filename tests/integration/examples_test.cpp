@@ -70,6 +70,22 @@ TEST_CASE("examples: ten lines learn the sine, all ranks the same", "[apps][inte
   }
 }
 
+TEST_CASE("examples: the backend of a page carries out what it has, and what it lacks is refused",
+          "[apps][integration]") {
+  Process::Options options;
+  options.environment = {{"DDP_BACKEND_PATH", PAGE_BACKEND_FOLDER}};
+  const auto said_by = [&](const char* scenario) {
+    return run({DDPRUN_BINARY, "--nproc-per-node", "3", COLLECTIVE_WORKER, scenario, "60000", "page"}, options);
+  };
+  const Result async = said_by("async");
+  INFO(async.out << async.err);
+  CHECK(async.code == 0);
+  CHECK(async.out.find("wrong") == std::string::npos);
+  const Result messages = said_by("messages");
+  CHECK(messages.code == 1);
+  CHECK(messages.out.find("the backend lacks this operation") != std::string::npos);
+}
+
 TEST_CASE("examples: cuda averages on GPUs that stand in for real ones", "[apps][integration]") {
   const std::string workers = GENERATE(as<std::string>(), "1", "2");
   check_cuda(said(workers, CUDA_EXAMPLE, fakes()), std::stoul(workers));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The example backend over MPI (apps/examples/mpi_backend.c) carries out libddp's collectives, under the mpirun of the
+// The backend over MPI (tests/fixtures/mpi_backend.c) carries out libddp's collectives, under the mpirun of the
 // MPI that it is compiled with (MPIRUN, BACKEND_FOLDER; MPI is its name) and under ddprun.
 #include <algorithm>
 #include <catch2/catch.hpp>

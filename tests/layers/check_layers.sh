@@ -135,10 +135,10 @@ for folder in launcher rendezvous collectives runtime runtime/training; do named
 code='apps launcher rendezvous collectives runtime'
 forbid "$code" 'CLI/'                    'apps/(train/options|ddp_store/main|ddp_bench/(main|[a-z]+/(mpi_main|command)))\.cpp'
 forbid "$code" 'boost/'                  'rendezvous/(net/asio\.[ch]pp|etcd/http_answer\.cpp)|launcher/page/http_session\.cpp'
-forbid "$code" '(spdlog|fmt)/'           'launcher/output/log\.cpp|runtime/include/ddp/spdlog\.hpp'
-forbid "$code" 'nlohmann/'               'apps/(ddp_store/main\.cpp|ddp_bench/print\.hpp)|rendezvous/(link/(codec\.cpp|message_json\.hpp|shallow_json\.hpp)|coordinator/job_record\.cpp|etcd/messages\.cpp)|launcher/(local/(agent_state|job_answers|job_state)|report/(error_file|issue_report)|stacks/(python_frames|stack_json)|text/json_text)\.cpp|runtime/(training/(tensor_file/(json_form|safetensors)|checkpoint/record)|base/error_file)\.cpp|runtime/include/ddp/json\.hpp'
+forbid "$code" '(spdlog|fmt)/'           'launcher/output/log\.cpp'
+forbid "$code" 'nlohmann/'               'apps/(ddp_store/main\.cpp|ddp_bench/print\.hpp)|rendezvous/(link/(codec\.cpp|message_json\.hpp|shallow_json\.hpp)|coordinator/job_record\.cpp|etcd/messages\.cpp)|launcher/(local/(agent_state|job_answers|job_state)|report/(error_file|issue_report)|stacks/(python_frames|stack_json)|text/json_text)\.cpp|runtime/(training/(tensor_file/(json_form|safetensors)|checkpoint/record)|base/error_file)\.cpp'
 forbid "$code" 'gloo/'                   '(collectives/gloo/[a-z_]*|apps/ddp_bench/contenders/gloo_contender)\.[ch]pp'
-forbid "$code" 'mpi'                     'apps/(ddp_bench/(collectives/mpi_main\.cpp|worker/mpi_worker\.c)|examples/mpi_backend\.c)'
+forbid "$code" 'mpi'                     'apps/ddp_bench/(collectives/mpi_main\.cpp|worker/mpi_worker\.c)'
 forbid "$code" 'nccl|cuda'               "$none"
 forbid "$code" 'sodium'                  'rendezvous/(membership/(secret|cipher)|etcd/base64)\.cpp'
 forbid "$code" 'xxhash'                  'runtime/training/tensor_file/checksum\.cpp|rendezvous/journal/journal_format\.cpp'

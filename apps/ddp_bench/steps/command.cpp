@@ -6,7 +6,6 @@
 
 #include "apps/ddp_bench/print.hpp"
 #include "apps/ddp_bench/steps/backward_work.h"
-#include "apps/ddp_bench/steps/copy_cost.hpp"
 
 namespace ddp::bench {
 namespace {
@@ -17,16 +16,6 @@ void describe(const StepPlan& plan) {
     parameters.push_back({{"name", shape.name}, {"count", shape.count}, {"share", shape.share}});
   }
   print({{"parameters", parameters}, {"updates_per_second", backward_work_speed()}});
-}
-
-// Rank 0 measures while the others leave its memory alone. They wait on the store, since the null backend does nothing.
-void measure_copies(const StepOptions& options) {
-  const Session session = init_process_group({.backend = "null"});
-  if (session.rank() != 0) return (void)session.store().get("copies are measured", std::chrono::minutes(10));
-  for (const CopyCost& cost : copy_costs(session.world(), options.plan.backward.model, options.copy_rounds)) {
-    print({{"way", cost.way}, {"median_ms", cost.median_ms}, {"gb_s", cost.gb_s}});
-  }
-  session.store().set("copies are measured", "");
 }
 
 }  // namespace
@@ -46,13 +35,10 @@ void declare_options(CLI::App& app, StepOptions& options) {
   app.add_option("--first-bucket-mib", plan.first_bucket_mib, "Size of the first one");
   app.add_option("--rounds", plan.rounds, "Steps of each kind")->check(CLI::Range(1, 1000000));
   app.add_flag("--describe", options.describe, "Print shapes and the CPU's speed; no job is needed");
-  app.add_option("--copies", options.copy_rounds, "Measure the copies into buckets instead, in this many rounds")
-      ->check(CLI::Range(0, 1000000));
 }
 
 void bench_steps(StepOptions options) {
   if (options.describe) return describe(options.plan);
-  if (options.copy_rounds > 0) return measure_copies(options);
   const Session session = init_process_group();
   BackwardPlan& backward = options.plan.backward;
   if (backward.updates_per_second <= 0) {

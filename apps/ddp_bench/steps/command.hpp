@@ -15,7 +15,6 @@ namespace ddp::bench {
 struct StepOptions {
   StepPlan plan;
   bool describe = false;  // print what another program needs to make the same steps, and measure nothing
-  int copy_rounds = 0;    // not 0: measure copy_costs() instead
 };
 
 void declare_options(CLI::App& app, StepOptions& options);

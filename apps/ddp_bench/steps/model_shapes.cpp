@@ -94,20 +94,4 @@ std::vector<ParameterShape> model_shapes(const std::string& name) {
   return mlp();
 }
 
-std::size_t elements_of(const std::vector<ParameterShape>& shapes) {
-  std::size_t elements = 0;
-  for (const ParameterShape& shape : shapes) elements += shape.count;
-  return elements;
-}
-
-std::vector<Parameter> parameters_in(const std::vector<ParameterShape>& shapes, float* values, float* gradients) {
-  std::vector<Parameter> all;
-  for (const ParameterShape& shape : shapes) {
-    all.emplace_back(shape.name, values, gradients, shape.count);
-    values += shape.count;
-    if (gradients != nullptr) gradients += shape.count;
-  }
-  return all;
-}
-
 }  // namespace ddp::bench

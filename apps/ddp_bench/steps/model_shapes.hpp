@@ -8,8 +8,6 @@
 #include <string>
 #include <vector>
 
-#include "ddp/parameter.hpp"
-
 namespace ddp::bench {
 
 struct ParameterShape {
@@ -25,10 +23,5 @@ inline constexpr std::array<const char*, 3> kModelNames = {"resnet18", "gpt2", "
 //   gpt2       124 million, the small one; the output layer shares the embedding's weights, whose gradient comes last
 //   mlp        half a million; for a quick try
 std::vector<ParameterShape> model_shapes(const std::string& name);
-
-// Returns the number of elements of all of them.
-std::size_t elements_of(const std::vector<ParameterShape>& shapes);
-// Returns parameters of these shapes, one after the other in `values` and in `gradients`, which may be null.
-std::vector<Parameter> parameters_in(const std::vector<ParameterShape>& shapes, float* values, float* gradients);
 
 }  // namespace ddp::bench

@@ -17,6 +17,7 @@
 #include "apps/ddprun/options/usage_error.hpp"
 #include "launcher/local/agent_socket.hpp"
 #include "rendezvous/agent_client.hpp"
+#include "rendezvous/base/descriptor.hpp"
 #include "rendezvous/base/error.hpp"
 
 namespace ddp::apps {
@@ -109,10 +110,7 @@ void wait_for_answers(std::vector<Asked>& all, std::chrono::steady_clock::time_p
   }
 }
 
-}  // namespace
-
-std::string ask_state(const std::string& socket) { return rendezvous::ask_agent(socket, kAskState).text; }
-
+// Returns the end of the pipe through which an agent answers.
 rendezvous::Descriptor begin_asking(const std::string& socket, const std::string& ask) {
   const std::string version = std::to_string(rendezvous::kAgentSocketVersion);
   auto answer = rendezvous::ask_agent(socket, R"({"version":)" + version + R"(,"ask":")" + ask + "\"}");
@@ -122,6 +120,10 @@ rendezvous::Descriptor begin_asking(const std::string& socket, const std::string
   }
   return std::move(answer.descriptors.front());
 }
+
+}  // namespace
+
+std::string ask_state(const std::string& socket) { return rendezvous::ask_agent(socket, kAskState).text; }
 
 std::string ask_at_length(const std::string& socket, const std::string& ask, std::chrono::milliseconds within) {
   using rendezvous::Error, rendezvous::ErrorCode;

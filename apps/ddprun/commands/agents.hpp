@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "launcher/local/agent_state.hpp"
-#include "rendezvous/base/descriptor.hpp"
 
 namespace ddp::apps {
 
@@ -35,8 +34,6 @@ std::string ask_state(const std::string& socket);
 // Asks an agent what it answers through a pipe ("job", "job_stacks"), and returns that. Throws rendezvous::Error, also
 // if the agent refuses, or says nothing more within the time.
 std::string ask_at_length(const std::string& socket, const std::string& ask, std::chrono::milliseconds within);
-// Returns the end of that pipe instead.
-rendezvous::Descriptor begin_asking(const std::string& socket, const std::string& ask);
 
 struct FoundJob {
   launcher::AgentView view;

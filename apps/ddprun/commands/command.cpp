@@ -12,7 +12,6 @@
 #include "apps/ddprun/commands/show/ps.hpp"
 #include "apps/ddprun/commands/show/report.hpp"
 #include "apps/ddprun/commands/show/stacks.hpp"
-#include "apps/ddprun/commands/show/top.hpp"
 #include "apps/ddprun/commands/table.hpp"
 #include "apps/ddprun/options/usage_error.hpp"
 
@@ -21,6 +20,8 @@ namespace ddp::apps {
 namespace {
 
 constexpr int kWrongUsage = 2;
+constexpr char kTopIsGone[] =
+    "top is no command any more: use `ddprun ps JOB --watch 1s` (`ddprun -- top` starts a program of that name)";
 
 // Returns whether the working directory has a program of this name: a file, or a folder that Python can run. A folder
 // such as the `logs` of --log-dir is none.
@@ -32,7 +33,7 @@ bool is_program_here(const std::string& word) {
 
 std::optional<int> run(const std::string& word, const std::vector<std::string>& rest) {
   if (word == "ps") return list_jobs(rest);
-  if (word == "top") return show_top(rest);
+  if (word == "top") throw SyntaxError(kTopIsGone);
   if (word == "stacks") return show_stacks(rest);
   if (word == "logs") return show_logs(rest);
   if (word == "report") return print_report(rest);

@@ -27,13 +27,13 @@ inline constexpr std::array kDescription = {
     "Options may be spelled with dashes or underscores, and abbreviated. The environment variable in brackets, [NAME], "
     "sets the default. A TIME is a number of seconds, or has a unit: 500ms, 90s, 5m or 2h.",
     "`ddprun ps` lists this user's jobs that have an agent on this machine, and `ddprun ps --json` prints one line of "
-    "JSON for each. `ddprun ps JOB` shows one job on all of its nodes, `ddprun top JOB` shows it on the terminal again "
-    "and again (q ends it), `ddprun stacks JOB` shows what each worker is doing, `ddprun logs JOB [--rank N] [-f]` "
+    "JSON for each. `ddprun ps JOB` shows one job on all of its nodes, again and again with --watch 1s. "
+    "`ddprun stacks JOB` shows what each worker is doing, `ddprun logs JOB [--rank N] [-f]` "
     "prints the files of workers on this machine, and `ddprun report JOB` prints all that is known, without secrets, "
     "to paste into an issue; ps, stacks and report know --json. `ddprun stop JOB` ends a job on all of its nodes, as a "
     "SIGTERM does; with --save SIGUSR1 its workers get that signal first and have time to save (--within 60s). JOB is "
     "the job's id, the beginning of it, or its PID, and may be left out where there is one job; any node of a job "
-    "shows all of it. A program that is itself called ps, top, stacks, logs, report, stop or chaos is started as ./ps.",
+    "shows all of it. A program that is itself called ps, stacks, logs, report, stop or chaos is started as ./ps.",
     "`ddprun chaos` kills processes of such a job on purpose, to test that it recovers: `ddprun chaos JOB --every 30s` "
     "kills a worker that is drawn at random every 30 s, with SIGKILL, until the job ends or --count kills are done. "
     "With --kind agent it kills the job's agent on this machine, with --kind node the agent and all of its workers. "

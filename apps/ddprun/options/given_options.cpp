@@ -385,10 +385,10 @@ void declare_own(Declaration& d, GivenOptions& given) {
   d.value("start-method", given.start_method, "spawn|fork|forkserver",
           "Accepted and without effect: workers are started with exec, or with --preload forked from a Python process.")
       .check(one_of({"spawn", "fork", "forkserver"}));
-  d.value("print-completion", given.print_completion, "bash|zsh|fish",
+  d.value("print-completion", given.print_completion, "bash",
           "Print a completion script and exit: ddprun --print-completion bash > "
           "~/.local/share/bash-completion/completions/ddprun")
-      .check(one_of({"bash", "zsh", "fish"}))
+      .check(one_of({"bash"}))
       .variable("");
   d.flag("print-man", given.print_man, "Print this page as a manual page and exit: ddprun --print-man | man -l -")
       .variable("")

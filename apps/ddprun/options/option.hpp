@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// One option as it was declared. --help, the manual page, the completion scripts and the pass over argv know nothing
+// One option as it was declared. --help, the manual page, the completion script and the pass over argv know nothing
 // else about it, so that they cannot disagree.
 #pragma once
 

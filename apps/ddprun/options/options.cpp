@@ -319,7 +319,7 @@ std::optional<std::string> text_to_print(const GivenOptions& given, const Option
   if (given.version) return given.verbose ? std::string(kVersion) + kCopiedIn + stack_tools(invocation) : kVersion;
   if (given.verbose) throw UsageError("--verbose belongs to --version; --log-level debug makes ddprun say more");
   if (given.print_man) return man_page(options, DDPRUN_VERSION);
-  if (!given.print_completion.empty()) return completion_script(options, given.print_completion, invocation.name());
+  if (!given.print_completion.empty()) return completion_script(options, invocation.name());
   if (given.make_secret.empty()) return std::nullopt;
   rendezvous::make_secret_file(given.make_secret);
   return given.make_secret + ": a new secret; copy it to each node, and give --secret " + given.make_secret +

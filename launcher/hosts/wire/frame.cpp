@@ -10,13 +10,9 @@ namespace {
 
 constexpr std::size_t kPrefix = 1 + rendezvous::kLengthBytes;
 
-bool is_known(char kind) { return kind != '\0' && std::strchr("HBbshoexfrcR", kind) != nullptr; }
+bool is_known(char kind) { return kind != '\0' && std::strchr("HbshoexfcR", kind) != nullptr; }
 
-std::size_t most_in(char kind) {
-  const auto is = [kind](FrameKind other) { return kind == static_cast<char>(other); };
-  if (is(FrameKind::Header) || is(FrameKind::Share)) return kMostInHeader;
-  return kMostInFrame + (is(FrameKind::Relayed) ? kRelayedPrefix : 0);
-}
+std::size_t most_in(char kind) { return kind == static_cast<char>(FrameKind::Header) ? kMostInHeader : kMostInFrame; }
 
 }  // namespace
 

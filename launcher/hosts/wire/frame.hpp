@@ -5,11 +5,8 @@
 //     'o' 00 00 00 03 "hi\n"        a worker has written "hi\n" to stdout
 //
 //     head to host   H job_header   b beat (empty)   s signal (a number as text)
-//                    B ../tree/share.hpp: hosts that it is to start
 //     host to head   h Hello   o bytes of stdout   e bytes of stderr   x exit code (as text)   f why it cannot go on
 //                    c exit code, blank, why its part of the job cannot begin   R bytes of the job's report
-//                    r ../tree/relayed.hpp: one of these from, or about, a host that it has started
-//     within r only  l its connection has ended: how   a it is started again: why   p it takes bytes of the program
 //
 // Both ends are the same build of ddprun, so the format may change with every version.
 #pragma once
@@ -32,19 +29,13 @@ enum class FrameKind : char {
   Stderr = 'e',
   Exit = 'x',
   Failed = 'f',
-  Share = 'B',
-  Relayed = 'r',
-  Ended = 'l',
-  Again = 'a',
-  Progress = 'p',
   CannotBegin = 'c',
   Report = 'R',
 };
 
-// A header, or a share, may have more than a kernel takes as arguments and environment.
+// A header may have more than a kernel takes as arguments and environment.
 inline constexpr std::size_t kMostInHeader = 4 << 20;
 inline constexpr std::size_t kMostInFrame = 256 << 10;  // for each other kind
-inline constexpr std::size_t kRelayedPrefix = 5;        // before what is relayed
 
 std::string to_frame(FrameKind kind, std::string_view payload);
 

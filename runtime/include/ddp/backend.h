@@ -6,7 +6,7 @@
  * A backend called NAME is a shared object, libddp_NAME.so, that exports one function, ddp_backend_open(), which
  * returns a table of C functions. `init_process_group({.backend = "NAME"})` opens it with RTLD_LOCAL | RTLD_DEEPBIND,
  * so that its libraries and those of the program do not meet; it is looked for in the folder DDP_BACKEND_PATH, and next
- * to libddp.so. Only C types cross the table. apps/examples/mpi_backend.c is a whole one, docs/library/backends.md
+ * to libddp.so. Only C types cross the table. apps/examples/page_backend.c is one in a page, docs/library/backends.md
  * explains it.
  *
  * Threads: one thread at a time is inside the collectives of a group, any number inside its messages. group_abort() may

@@ -13,8 +13,7 @@
 ///
 /// Every failure throws ddp::Error. Threads: one thread at a time for each group.
 ///
-/// It includes all public headers except those that need another library: ddp/json.hpp (nlohmann's JSON),
-/// ddp/spdlog.hpp (spdlog) and ddp/torch.hpp (libtorch).
+/// It includes all public headers except ddp/torch.hpp, which needs libtorch.
 #pragma once
 
 #include "ddp/adam.hpp"

@@ -280,7 +280,7 @@ class ProcessGroup {
 
   /// @name Collectives on objects
   /// An object is bytes, as many as each rank likes: std::string, std::vector<std::byte> and similar types go in,
-  /// std::string comes out. ddp/json.hpp does the same for JSON. More at ddp_broadcast_object().
+  /// std::string comes out. More at ddp_broadcast_object().
   /// @{
 
   /// Returns root's object on every rank; the other ranks need not give one.

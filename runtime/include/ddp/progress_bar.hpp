@@ -133,8 +133,8 @@ inline std::string progress_line(const Progress& p, std::size_t width) {
 ///
 ///     train:  42% [=========>             ] 420/1000 [00:12, 00:17 left, 34.5/s] loss 0.123
 ///
-/// tick() reads the clock and takes less than 100 ns, unless it draws. Lines of log_rank_zero() and
-/// of make_rank_logger() appear above the bar. One thread at a time, one bar at a time.
+/// tick() reads the clock and takes less than 100 ns, unless it draws. Lines of log_rank_zero()
+/// appear above the bar. One thread at a time, one bar at a time.
 class ProgressBar {
  public:
   /// Makes a bar for `total` ticks, 0 if the number is unknown, with a description before it.

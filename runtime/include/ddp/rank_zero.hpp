@@ -88,7 +88,7 @@ class StatusLine {
 }  // namespace detail
 
 /// Prints a line on stderr, on rank 0 only, above a ProgressBar if there is one. Any thread may
-/// call. For levels, times and files there is ddp/spdlog.hpp.
+/// call.
 inline void log_rank_zero(const std::string& line) {
   if (is_rank_zero()) detail::StatusLine::of_stderr().write_above(line + "\n");
 }

@@ -228,20 +228,6 @@ class FileStore : public detail::OwnedStore {
   }
 };
 
-/// A store inside this process.
-class HashStore : public detail::OwnedStore {
- public:
-  /// Makes an empty store.
-  explicit HashStore(Milliseconds timeout = kDefaultTimeout) : OwnedStore(create(timeout)) {}
-
- private:
-  static ddp_store* create(Milliseconds timeout) {
-    ddp_store* store = nullptr;
-    detail::check(ddp_store_create_hash(timeout.count(), &store));
-    return store;
-  }
-};
-
 /// A view of another store that puts "PREFIX/" before every key. That store must outlive it.
 class PrefixStore : public detail::OwnedStore {
  public:

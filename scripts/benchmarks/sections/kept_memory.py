@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a kill costs a training: the gap between two steps on all ranks. And what keep() costs where nothing fails."""
+"""What a kill costs a training: the gap between two steps on all ranks."""
 import contextlib
-import json
 import os
 import random
 import shlex
@@ -14,7 +13,7 @@ import time
 from .. import stamps
 from ..page import Column
 from ..processes import job
-from ..rounds import Contender, NotDone, Row, Group, WrongResult
+from ..rounds import NotDone, Row, Group, WrongResult
 
 TITLE = "From a kill to the next step"
 ABOUT = """
@@ -42,11 +41,6 @@ when it is done with it. The runs of a row are the kills of one job.
   survivor has come to its next collective and left its groups, and the kernel has taken the dead process's memory back; 15
   until the new process has joined the others; 70 for 115 MB of state; and a first step that takes twice the time of
   another, since the new process and all new groups touch their memory for the first time.
-"""
-COST = """
-What `ddprun.keep` costs a step when nothing fails: two trainings with equal models take turns in one process, one of
-them kept. own work: the median time that keep() works within a step, and its share of the step; kept / plain: the
-median ratio of the times of two steps that are neighbours, which also has what the place of the memory does to a step.
 """
 WORKERS = 4
 EVERY = 10  # steps between checkpoints
@@ -199,49 +193,14 @@ def row_of(bench, name, command, environment, why_not, most, kills_all):
     return row
 
 
-def cost(bench):
-    """Returns the group of what keep() costs a step."""
-    script = os.path.join(bench.root, "apps/ddp_bench/worker/keep_cost.py")
-    environment = {"PYTHON_EXEC": bench.python, "PYTHONPATH": os.path.join(bench.root, "runtime/python"),
-                   "PATH": os.path.dirname(bench.binary("ddprun")) + os.pathsep + os.environ["PATH"]}
-
-    def contender(model, optimizer):
-        command = [bench.binary("ddprun"), "--keep-memory", "--max-restarts", "1", "--nproc_per_node", "1", script,
-                   model, optimizer, "5" if bench.quick else "30"]
-
-        def measure():
-            with job(*command, environment=environment) as running:
-                if running.wait() != 0:
-                    raise WrongResult(running.said())
-                said = json.loads(running.out())
-            if not said["same"]:
-                raise WrongResult("the kept training has other parameters than the plain one")
-            return {"step_ms": said["step_ms"], "keep_ms": said["keep_ms"], "ratio": said["ratio"],
-                    "share": 100 * said["keep_ms"] / said["step_ms"]}
-
-        words = {"many": "504 tensors", "few": "6 tensors", "adamw": "AdamW", "fused": "AdamW(fused=True)"}
-        return Contender(f"{words[model]}, {words[optimizer]}", command, measure, bench.torch_version if bench.python else "",
-                         bench.no_torch, True)
-
-    return bench.in_turn("cost of keep", [contender(m, o) for m in ("many", "few") for o in ("adamw", "fused")], runs=3)
-
-
 def measure(bench):
-    groups = []
-    for name, kills_all in (("one worker killed", False), ("all workers killed", True)):
-        groups.append(Group(name, [row_of(bench, *one, kills_all) for one in contenders(bench, kills_all)]))
-    return [*groups, cost(bench)]
+    return [Group(name, [row_of(bench, *one, kills_all) for one in contenders(bench, kills_all)])
+            for name, kills_all in (("one worker killed", False), ("all workers killed", True))]
 
 
 def write(page, groups):
-    kills = [group for group in groups if "killed" in group.name]
-    for group in kills:
+    for group in groups:
         page.rows(group, [Column("lost ms", "lost_ms", 0), Column("next step ms", "next_ms", 0),
                           Column("all back ms", "all_ms", 0), Column("again", "again", 0, spread=False), Column("a step ms", "step_ms", 0, spread=False)],
                   base="PyTorch, keep")
-    for group in groups:
-        if group not in kills:
-            page.text(COST)
-            page.rows(group, [Column("a step ms", "step_ms"), Column("own work ms", "keep_ms", 2),
-                              Column("share %", "share"), Column("kept / plain", "ratio", 3)])
     page.commands(groups)

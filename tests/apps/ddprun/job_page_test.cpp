@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "apps/ddprun/commands/show/job_page.hpp"
 
-#include <algorithm>
 #include <catch2/catch.hpp>
 
 #include "apps/ddprun/commands/table.hpp"
@@ -84,16 +83,6 @@ TEST_CASE("job page: the share of a CPU is of the time since the page before", "
   CHECK_THAT(joined(page.lines(job, JobPage::Time() + 2s)), Contains("75 %"));
   job.nodes[0].view->workers[0].pid = 999;  // another process has its place
   CHECK_THAT(joined(page.lines(job, JobPage::Time() + 4s)), !Contains(" %"));
-}
-
-TEST_CASE("job page: it fits into a small window, and says what is left out", "[apps][unit]") {
-  JobPage page;
-  const auto lines = page.lines(some_job(50), {}, {40, 20});
-  REQUIRE(lines.size() == 20);
-  CHECK_THAT(lines.back(), Contains("... and ") && Contains(" more lines"));
-  const auto later = page.lines(some_job(50), {}, {0, 20}, 30);
-  CHECK(std::any_of(later.begin(), later.end(), [](const std::string& line) { return line.starts_with("30 "); }));
-  CHECK(std::none_of(later.begin(), later.end(), [](const std::string& line) { return line.starts_with("29 "); }));
 }
 
 TEST_CASE("table: columns are as wide as their widest text", "[apps][unit]") {

@@ -3,8 +3,6 @@
 // usage: host_wire_seeds CORPUS_FOLDER
 #include <string>
 
-#include "launcher/hosts/tree/relayed.hpp"
-#include "launcher/hosts/tree/share.hpp"
 #include "launcher/hosts/wire/frame.hpp"
 #include "launcher/hosts/wire/greeting.hpp"
 #include "launcher/hosts/wire/job_header.hpp"
@@ -22,8 +20,6 @@ int main(int argc, char** argv) {
   header.arguments = {"--nnodes=2", "train.py"};
   header.variables = {"A=b"};
   header.folder = "/home/me";
-  Share share{.agent = {"ssh"}, .variables = {"A=b"}};
-  share.hosts = {{2, {.name = "c"}}, {3, {.name = "d", .user = "me", .port = 22, .slots = 2, .chosen_slots = {0, 1}}}};
   Hello hello;
   hello.host = "b";
   hello.address = "10.0.0.2";
@@ -33,9 +29,8 @@ int main(int argc, char** argv) {
     seeds.write("\7" + payload);
   };
   write(FrameKind::Header, to_text(header));
-  write(FrameKind::Share, to_text(share));
   write(FrameKind::Hello, to_text(hello));
-  write(FrameKind::Relayed, to_relayed(2, FrameKind::Stdout, "hi\n"));
+  write(FrameKind::Stdout, "hi\n");
   for (const char* words : {"ready\n", "send\n", "cannot use /tmp/x\n", "dance\n"}) {
     seeds.write("\3Welcome!\n" + std::string(kGreeting) + words + to_frame(FrameKind::Exit, "0"));
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// `ddprun ps JOB`, `top`, `logs` and `stop` on one machine. Several nodes are in nodes/look_test.cpp.
+// `ddprun ps JOB`, `logs` and `stop` on one machine. Several nodes are in nodes/look_test.cpp.
 #include <signal.h>
 #include <unistd.h>
 
@@ -107,49 +107,36 @@ TEST_CASE("look: a job that fails leaves its report in the log folder", "[apps][
   CHECK(reports == 1);  // a job that succeeds leaves none
 }
 
-TEST_CASE("look: top prints one page where stdout is no terminal", "[apps][integration]") {
+TEST_CASE("look: ps JOB --watch prints the page again, until the job has ended", "[apps][integration]") {
   Process job(ddprun({"--nproc-per-node=1"}, kUntilTold));
   job.wait_for("up");
-  const Result page = run(ddprun_raw({"top", pid_of(job)}));
-  CHECK(page.code == 0);
-  CHECK_THAT(page.out, Contains("1 worker on 1 node") && !Contains("\x1b"));
+  Process watch(ddprun_raw({"ps", pid_of(job), "--watch=10ms"}));
+  watch.wait_for("1 worker on 1 node", 3);
   succeed(job);
-}
-
-TEST_CASE("look: top on a terminal renews its page, and gives the terminal back", "[apps][integration]") {
-  Process job(ddprun({"--nproc-per-node=1"}, kUntilTold));
-  job.wait_for("up");
-  Process::Options options;
-  options.on_terminal = true;
-  options.environment = {{"TERM", "xterm"}, {"NO_COLOR", ""}};
-  const std::string how_it_ends = GENERATE("q", "\x03", "TERM");
-  CAPTURE(how_it_ends);
-  Process top(ddprun_raw({"top", pid_of(job), "--interval=10ms"}), options);
-  top.wait_for("1 worker on 1 node", 3);
-  if (how_it_ends == "TERM") {
-    top.signal(SIGTERM);
-  } else {
-    top.type(how_it_ends);
-  }
-  const Result result = top.wait();
-  CHECK(result.code == (how_it_ends == "q" ? 0 : how_it_ends == "TERM" ? 128 + SIGTERM : 128 + SIGINT));
-  CHECK_THAT(result.out, Contains("\x1b[?1049h") && Contains("\x1b[1m"));
-  CHECK_THAT(result.out, Catch::EndsWith("\x1b[?25h\x1b[?1049l"));
-  succeed(job);
-}
-
-TEST_CASE("look: top without colours prints none, and says when its job has ended", "[apps][integration]") {
-  Process job(ddprun({"--nproc-per-node=1"}, kUntilTold));
-  job.wait_for("up");
-  Process::Options options;
-  options.on_terminal = true;
-  options.environment = {{"TERM", "xterm"}, {"NO_COLOR", "1"}};
-  Process top(ddprun_raw({"top", pid_of(job), "--interval=10ms"}), options);
-  top.wait_for("1 worker on 1 node");
-  succeed(job);
-  const Result result = top.wait();
+  const Result result = watch.wait();
   CHECK(result.code == 0);
-  CHECK_THAT(result.out, !Contains("\x1b[1m") && Contains("the job has ended"));
+  CHECK_THAT(result.out, Contains(" %") && !Contains("\x1b"));  // the share of a CPU, from the second page on
+  CHECK_THAT(result.err, Contains("the job has ended"));
+}
+
+TEST_CASE("look: ps --watch clears a terminal before each page", "[apps][integration]") {
+  Process job(ddprun({"--nproc-per-node=1"}, kUntilTold));
+  job.wait_for("up");
+  Process::Options options;
+  options.on_terminal = true;
+  options.environment = {{"TERM", "xterm"}};
+  const Words what = GENERATE(Words{}, Words{"JOB"});
+  Process watch(ddprun_raw(Words{"ps", "--watch=10ms"} + (what.empty() ? what : Words{pid_of(job)})), options);
+  watch.wait_for("\x1b[H\x1b[2J", 3);
+  watch.type("\x03");
+  CHECK(watch.wait().code == 128 + SIGINT);
+  succeed(job);
+}
+
+TEST_CASE("look: top is refused, and what to use instead is named", "[apps][integration]") {
+  const Result gone = run(ddprun_raw({"top", "--interval=1s"}));
+  CHECK(gone.code == 2);
+  CHECK_THAT(gone.err, Contains("use `ddprun ps JOB --watch 1s`"));
 }
 
 TEST_CASE("look: logs prints what the workers' files have, of all or of one", "[apps][integration]") {
@@ -239,7 +226,7 @@ TEST_CASE("look: stop --save sends nothing to workers that the signal would kill
 }
 
 TEST_CASE("look: command words are words of ddprun only at the very first place", "[apps][integration]") {
-  for (const std::string word : {"ps", "top", "stacks", "logs", "stop", "chaos"}) {
+  for (const std::string word : {"ps", "stacks", "logs", "stop", "chaos"}) {
     CAPTURE(word);
     const Result wrong = run(ddprun_raw({word, "--no-such-option"}));
     CHECK(wrong.code == 2);

@@ -4,7 +4,6 @@
 
 #include "launcher/hosts/head_core.hpp"
 #include "launcher/hosts/on_host_core.hpp"
-#include "launcher/hosts/tree/tree_core.hpp"
 
 using namespace ddp::launcher;
 using Catch::Matchers::Contains;
@@ -22,9 +21,6 @@ std::string numbers(const std::vector<std::size_t>& hosts) {
 
 std::string text_of(const HeadAction& action) {
   if (const auto* some = std::get_if<StartHosts>(&action)) return "start" + numbers(some->hosts);
-  if (const auto* share = std::get_if<HandOn>(&action)) {
-    return std::to_string(share->branch) + " starts" + numbers(share->hosts);
-  }
   if (const auto* start = std::get_if<StartAll>(&action)) {
     return "start " + start->master_addr + ":" + std::to_string(start->master_port);
   }
@@ -58,19 +54,11 @@ HeadCore core_of(bool first_is_local = false) {
   return core;
 }
 
-// A job of hosts h0, h1, ... Each of h1, h4, h7, ... is to start the two after it; with 97 hosts there are 32 of them.
-HeadCore core_of_97(bool may_restart = false) {
+// A job of hosts h0, h1, ...
+HeadCore core_of_many(std::size_t number) {
   std::vector<HeadCore::HostInfo> hosts;
-  for (int i = 0; i < 97; ++i) hosts.push_back({"h" + std::to_string(i)});
-  HeadCore core({.hosts = hosts, .shutdown_timeout = seconds(30), .may_restart = may_restart}, kBegin);
-  core.begin();
-  return core;
-}
-
-void all_ready(HeadCore& core, std::size_t except = 97) {
-  for (std::size_t i = 0; i < 97; ++i) {
-    if (i != except) core.ready(i, hello("10.0.0." + std::to_string(i)), kBegin);
-  }
+  for (std::size_t i = 0; i < number; ++i) hosts.push_back({"h" + std::to_string(i)});
+  return HeadCore({.hosts = hosts, .shutdown_timeout = seconds(30)}, kBegin);
 }
 
 HeadCore running(bool may_restart = false) {
@@ -86,7 +74,7 @@ std::string text_of(const OnHostCore::Actions& actions) {
   for (const OnHostAction& action : actions) {
     if (const auto* signal = std::get_if<SignalJob>(&action)) text += "signal " + std::to_string(signal->signal);
     if (const auto* exit = std::get_if<ReportExit>(&action)) text += "exit " + std::to_string(exit->code);
-    if (std::holds_alternative<CutBranch>(action)) text += "cut; ";
+    if (std::holds_alternative<LeaveHead>(action)) text += "leave; ";
     if (const auto* end = std::get_if<GiveUp>(&action)) text += "give up: " + end->why;
   }
   return text;
@@ -314,26 +302,6 @@ TEST_CASE("head: the first host is not started again, since it coordinates", "[l
   CHECK(text_of(core.link_ended(1, "", kBegin)) == "end 75");
 }
 
-TEST_CASE("head: the hosts behind a lost branch are taken over by one of them", "[launcher][unit]") {
-  HeadCore core = core_of_97(true);
-  all_ready(core);
-  core.exited(6, 0, kBegin);
-  CHECK(text_of(core.link_ended(1, "ssh was killed", kBegin)) ==
-        "say host h1 is lost: ssh was killed; with it 2 hosts behind it; starting ddprun there again; new lines 1; new "
-        "lines 2; new lines 3; start 1 2");
-  CHECK(text_of(core.ready(2, hello("10.0.0.2"), kBegin)) == "2 starts 3; begin 2 at 10.0.0.0:4000");
-  CHECK(text_of(core.ready(3, hello("10.0.0.3"), kBegin)).empty());  // it has the header from h2
-  // h2 cannot be reached any more, so the head takes h3 over.
-  core.link_ended(2, "ssh was killed", kBegin);
-  CHECK(text_of(core.link_ended(2, "No route to host", kBegin)) ==
-        "say host h2 cannot be started again yet: No route to host; trying every 5 s");
-  CHECK(core.is_from_here(3));
-  // What a branch has lost is started from here, but not what has ended.
-  CHECK(text_of(core.link_ended(5, "ssh was killed", kBegin)) ==
-        "say host h5 is lost: ssh was killed; starting ddprun there again; new lines 5; start 5");
-  CHECK(text_of(core.link_ended(6, "", kBegin)).empty());
-}
-
 TEST_CASE("head: signals go to all hosts, and a second Ctrl-C shortens their time", "[launcher][unit]") {
   HeadCore core = running();
   CHECK(text_of(core.signal(SIGUSR1, kBegin)) == "signal 10");
@@ -351,101 +319,71 @@ TEST_CASE("head: a signal before the start starts nothing", "[launcher][unit]") 
   CHECK(text_of(core.link_ended(1, "x", kBegin)) == "end 143");
 }
 
-TEST_CASE("head: above 33 hosts some start the others, but not the first, which coordinates", "[launcher][unit]") {
-  std::vector<HeadCore::HostInfo> hosts(33, {"h"});
-  HeadCore flat({.hosts = hosts}, kBegin);
-  const auto all = flat.begin();
-  CHECK(std::get<StartHosts>(all.at(0)).hosts.size() == 33);
-  hosts.resize(1000, {"h"});
-  hosts[500].is_local = true;
-  HeadCore tree({.hosts = hosts}, kBegin);
-  const auto some = tree.begin();
-  CHECK(std::get<StartHosts>(some.at(0)).hosts.size() == 34);  // this machine's needs no connection
-  CHECK(text_of(tree.ready(0, hello("10.0.0.1"), kBegin)).empty());
-  CHECK(text_of(tree.ready(500, hello("10.0.0.1"), kBegin)).empty());
-  CHECK_THAT(text_of(tree.ready(1, hello("10.0.0.1"), kBegin)), Catch::Matchers::StartsWith("1 starts 2 3 4 "));
-}
-
-TEST_CASE("head: a job begins once the hosts behind others are ready, too", "[launcher][unit]") {
-  HeadCore core = core_of_97();
-  all_ready(core, 3);
-  CHECK(text_of(core.ready(3, hello("10.0.0.3"), kBegin)) == "start 10.0.0.0:4000");
-}
-
-TEST_CASE("head: a branch that dies before the job begins is named, and another takes its part", "[launcher][unit]") {
-  HeadCore core = core_of_97();
-  all_ready(core, 96);
-  CHECK(text_of(core.link_ended(4, "ssh was killed by SIGKILL", kBegin)) ==
-        "say starting ddprun on host h4 again: ssh was killed by SIGKILL; start 4 5");
-  CHECK(text_of(core.ready(96, hello("10.0.0.96"), kBegin)).empty());  // 4, 5 and 6 are not ready any more
-  CHECK(text_of(core.ready(4, hello("10.0.0.4"), kBegin)).empty());
-  CHECK(text_of(core.ready(5, hello("10.0.0.5"), kBegin)) == "5 starts 6");
-  CHECK(text_of(core.ready(6, hello("10.0.0.6"), kBegin)) == "start 10.0.0.0:4000");
-  // A second time is the host's own fault.
-  HeadCore twice = core_of_97();
-  all_ready(twice, 96);
-  twice.link_ended(4, "x", kBegin);
-  CHECK_THAT(text_of(twice.link_ended(4, "ssh ended with exit code 255", kBegin)),
-             Contains("host h4 cannot take part: ssh ended with exit code 255; nothing was started"));
-  CHECK(text_of(twice.tick(kBegin + seconds(1))) == "cut");
-}
-
-TEST_CASE("head: a host that its branch cannot reach is tried from here, and then given up", "[launcher][unit]") {
-  HeadCore core = core_of_97();
-  all_ready(core, 5);
-  CHECK(text_of(core.link_ended(5, "no ssh there", kBegin)) ==
-        "say host h4 cannot start ddprun on host h5, which is tried from here: no ssh there; start 5");
-  CHECK_THAT(text_of(core.link_ended(5, "No route to host", kBegin)),
-             Contains("host h5 cannot take part: No route to host; nothing was started; cut"));
-}
-
-TEST_CASE("head: with a branch that is lost later, all behind it are, and the others are stopped once",
+TEST_CASE("head: 64 hosts are connecting at a time, and each that is ready makes room for another",
           "[launcher][unit]") {
-  HeadCore core = core_of_97();
-  all_ready(core);
-  core.exited(6, 0, kBegin);
-  CHECK(text_of(core.link_ended(4, "ssh was killed", kBegin)) ==
-        "say host h4 is lost: ssh was killed; with it 1 host behind it; signal 15");
-  CHECK(text_of(core.link_ended(7, "ssh was killed", kBegin)) ==
-        "say host h7 is lost: ssh was killed; with it 2 hosts behind it");
-  // A branch that has lost its own branch names that one only.
-  CHECK(text_of(core.link_ended(11, "", kBegin)).empty());
-}
-
-TEST_CASE("head: a host behind another has its minute once it is started, and is named with the other",
-          "[launcher][unit]") {
-  HeadCore core = core_of_97();
-  for (std::size_t i = 0; i < 97; ++i) {
-    if (i != 4 && i != 5 && i != 6) core.ready(i, hello("10.0.0.1"), kBegin);
-  }
-  core.ready(4, hello("10.0.0.1"), kBegin + seconds(50));
+  HeadCore core = core_of_many(66);
+  const auto first = core.begin();
+  CHECK(std::get<StartHosts>(first.at(0)).hosts.size() == 64);
+  CHECK(text_of(core.ready(5, hello("10.0.0.5"), kBegin)) == "start 64");
+  CHECK(text_of(core.ready(7, hello("10.0.0.7"), kBegin + seconds(50))) == "start 65");
+  for (std::size_t i = 0; i < 65; ++i) CHECK(text_of(core.ready(i, hello("10.0.0.1"), kBegin + seconds(50))).empty());
   core.tick(kBegin + seconds(60));
-  CHECK(*core.due() == kBegin + seconds(110));
-  CHECK_THAT(text_of(core.tick(kBegin + seconds(110))),
-             Contains("host h5 cannot take part: no answer in 60 s (host h4 starts it)"));
+  CHECK(*core.due() == kBegin + seconds(110));  // a host has its minute from when it is started
+  CHECK(text_of(core.ready(65, hello("10.0.0.1"), kBegin + seconds(60))) == "start 10.0.0.1:4000");
 }
 
-TEST_CASE("head: a branch that always says of a host that it is about to be ready is believed for ten minutes",
-          "[launcher][unit]") {
-  HeadCore core = core_of_97();
-  for (std::size_t i = 0; i < 96; ++i) {  // the job does not begin without h96
-    if (i != 5) core.ready(i, hello("10.0.0.1"), kBegin);
+TEST_CASE("head: hosts that were not started yet are not started where one is lost", "[launcher][unit]") {
+  HeadCore core = core_of_many(66);
+  core.begin();
+  CHECK_THAT(text_of(core.link_ended(5, "No route to host", kBegin)), Contains("host h5 cannot take part"));
+  CHECK(text_of(core.ready(7, hello("10.0.0.7"), kBegin)).empty());
+  CHECK(text_of(core.tick(kBegin + seconds(1))) == "cut");
+  for (std::size_t i = 0; i < 63; ++i) {
+    if (i != 5) CHECK(text_of(core.link_ended(i, "cut", kBegin + seconds(1))).empty());
   }
-  int lines = 0;
+  CHECK(text_of(core.link_ended(63, "cut", kBegin + seconds(1))) == "end 75");
+}
+
+TEST_CASE("head: a host that was ready and is lost before the job begins is named, and started again once",
+          "[launcher][unit]") {
+  HeadCore core = core_of();
+  core.ready(1, hello("10.0.0.2"), kBegin);
+  CHECK(text_of(core.link_ended(1, "ssh was killed by SIGKILL", kBegin)) ==
+        "say starting ddprun on host b again: ssh was killed by SIGKILL; start 1");
+  CHECK(text_of(core.ready(0, hello("10.0.0.1"), kBegin)).empty());  // b is not ready any more
+  core.ready(1, hello("10.0.0.2"), kBegin);
+  // A second time is the host's own fault.
+  HeadCore twice = core_of();
+  twice.ready(1, hello("10.0.0.2"), kBegin);
+  twice.link_ended(1, "x", kBegin);
+  twice.ready(1, hello("10.0.0.2"), kBegin);
+  CHECK_THAT(text_of(twice.link_ended(1, "ssh ended with exit code 255", kBegin)),
+             Contains("host b cannot take part: ssh ended with exit code 255; nothing was started"));
+}
+
+TEST_CASE("head: a host that always says that it is about to be ready is believed for ten minutes",
+          "[launcher][unit]") {
+  HeadCore core = core_of();
+  core.ready(0, hello("10.0.0.1"), kBegin);
   for (int second = 10; second < 600; second += 10) {
     const HeadCore::Time now = kBegin + seconds(second);
-    if (text_of(core.starts_again(5, "no ssh there", now)) == "say starting ddprun on host h5 again: no ssh there") {
-      ++lines;
-    }
-    core.ready(5, hello("10.0.0.5"), now);
-    core.starts_again(5, "", now);
-    for (const std::size_t host : {std::size_t{5}, std::size_t{96}}) core.progressed(host, now);
+    core.progressed(1, now);
     CHECK_THAT(text_of(core.tick(now)), !Contains("cannot take part"));
   }
-  CHECK(lines == 3);
   CHECK(*core.due() == kBegin + seconds(600));
   CHECK_THAT(text_of(core.tick(kBegin + seconds(600))),
-             Contains("host h5 cannot take part: it is not ready after 600 s (host h4 starts it)"));
+             Contains("host b cannot take part: it is not ready after 600 s"));
+}
+
+TEST_CASE("head: of many hosts that are lost while the job runs 64 are connecting at a time", "[launcher][unit]") {
+  std::vector<HeadCore::HostInfo> hosts(70, {"h"});
+  HeadCore core({.hosts = hosts, .may_restart = true}, kBegin);
+  core.begin();
+  for (std::size_t i = 0; i < 70; ++i) core.ready(i, hello("10.0.0.1"), kBegin);
+  for (std::size_t i = 1; i <= 64; ++i) CHECK_THAT(text_of(core.link_ended(i, "x", kBegin)), Contains("; start "));
+  CHECK(text_of(core.link_ended(65, "x", kBegin)) == "say host h is lost: x; starting ddprun there again");
+  core.ready(1, hello("10.0.0.1"), kBegin);
+  CHECK(text_of(core.tick(kBegin + seconds(5))) == "new lines 65; start 65");
 }
 
 TEST_CASE("head: a host that says while the job runs that it cannot go on has its shutdown timeout to end",
@@ -470,60 +408,6 @@ TEST_CASE("head: a host that says while the job runs that it cannot go on has it
   CHECK(text_of(alone.tick(kBegin + seconds(40))) == "say no end from host a: closing the connections; cut");
 }
 
-TEST_CASE("tree: a host above 32 of its own has a third level, and what is lost there is taken over there",
-          "[launcher][unit]") {
-  TreeCore core;
-  std::vector<std::size_t> hosts;
-  for (std::size_t i = 1; i <= 96; ++i) hosts.push_back(i);
-  const auto start = core.begin({}, hosts);
-  CHECK(std::get<StartHosts>(start.at(0)).hosts.size() == 32);
-  CHECK(numbers(std::get<HandOn>(core.ready(1).at(0)).hosts) == " 2 3");
-  CHECK(core.ready(1).empty());
-  CHECK(core.ready(2).empty());  // it is not started from here
-  // Not ready, so it was never reached: who is above tries it.
-  const auto unreached = core.ended(4, "No route to host");
-  CHECK(std::get<Unreached>(unreached.at(0)).host == 4);
-  CHECK(numbers(std::get<StartHosts>(unreached.back()).hosts) == " 5");
-  CHECK((core.is_from_here(5) && core.is_behind(6, 5) && core.branch_of(6) == 5));
-  // Ready, and lost.
-  const auto again = core.ended(1, "ssh was killed");
-  CHECK(std::get<StartsAgain>(again.at(0)).why == "ssh was killed");
-  CHECK(numbers(std::get<StartHosts>(again.back()).hosts) == " 1 2");
-  // Its branch cannot reach it.
-  CHECK(numbers(std::get<StartHosts>(core.unreached(3, "no ssh").back()).hosts) == " 3");
-  CHECK(core.unreached(3, "no ssh").empty());
-}
-
-TEST_CASE("tree: a host that does not answer is overdue after 20 s without progress", "[launcher][unit]") {
-  TreeCore core;
-  core.begin({}, {1, 2});
-  CHECK(!core.due());
-  core.progressed(1, kBegin);
-  core.progressed(2, kBegin);
-  core.ready(1);
-  core.progressed(2, kBegin + seconds(15));
-  CHECK(core.overdue(kBegin + seconds(34)).empty());
-  CHECK(*core.due() == kBegin + seconds(35));
-  CHECK(numbers(core.overdue(kBegin + seconds(35))) == " 2");
-}
-
-TEST_CASE("tree: nothing is started again where the job's header has gone", "[launcher][unit]") {
-  TreeCore core;
-  std::vector<std::size_t> hosts;
-  for (std::size_t i = 1; i <= 96; ++i) hosts.push_back(i);
-  core.begin({}, hosts);
-  core.ready(1);
-  CHECK(core.may_get_header(1));
-  CHECK(!core.may_get_header(2));
-  core.got_header(1);
-  CHECK(!core.may_get_header(1));
-  const auto actions = core.ended(1, "ssh was killed");
-  REQUIRE(actions.size() == 1);
-  CHECK(std::get<Gone>(actions[0]).how == "ssh was killed");
-  CHECK(numbers(std::get<Gone>(actions[0]).behind) == " 2 3");
-  CHECK(core.ended(1, "x").empty());
-}
-
 TEST_CASE("on a host: before the job's header the end of the lifeline ends all", "[launcher][unit]") {
   const auto begin = OnHostCore::Time(seconds(1000));
   OnHostCore core(begin);
@@ -535,14 +419,13 @@ TEST_CASE("on a host: before the job's header the end of the lifeline ends all",
   CHECK(text_of(stopped.signal(SIGTERM, begin)) == "give up: SIGTERM before the header of a job");
 }
 
-TEST_CASE("on a host: one that starts others ends them when the head is gone, also after its own job",
-          "[launcher][unit]") {
+TEST_CASE("on a host: a head that is gone is waited for no more, also after the job", "[launcher][unit]") {
   const auto begin = OnHostCore::Time(seconds(1000));
   OnHostCore core(begin);
   core.job_begins(seconds(30), seconds(6), SIGTERM, begin);
   CHECK(text_of(core.job_ended(0)) == "exit 0");
   CHECK(*core.due() == begin + seconds(6));
-  CHECK(text_of(core.tick(begin + seconds(6))) == "cut; ");
+  CHECK(text_of(core.tick(begin + seconds(6))) == "leave; ");
   CHECK(!core.due());
 }
 
@@ -553,7 +436,7 @@ TEST_CASE("on a host: without a beat or a lifeline the job is stopped, then kill
   silent.beat(begin + seconds(2));
   CHECK(text_of(silent.tick(begin + seconds(7))).empty());
   CHECK(*silent.due() == begin + seconds(8));
-  CHECK(text_of(silent.tick(begin + seconds(8))) == "cut; signal 15");
+  CHECK(text_of(silent.tick(begin + seconds(8))) == "leave; signal 15");
   CHECK(text_of(silent.tick(begin + seconds(40))).empty());
   CHECK(text_of(silent.tick(begin + seconds(41))) == "signal 9");
   CHECK(text_of(silent.job_ended(137)) == "exit 137");
@@ -565,6 +448,6 @@ TEST_CASE("on a host: a job that is stopping keeps its time when the lifeline en
   OnHostCore core(begin);
   core.job_begins(seconds(5), seconds(6), SIGTERM, begin);
   CHECK(text_of(core.signal(SIGINT, begin)) == "signal 2");
-  CHECK(text_of(core.lifeline_ended("x", begin)) == "cut; ");
+  CHECK(text_of(core.lifeline_ended("x", begin)) == "leave; ");
   CHECK(text_of(core.tick(begin + seconds(8))) == "signal 9");
 }

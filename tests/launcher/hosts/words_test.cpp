@@ -4,8 +4,6 @@
 
 #include "launcher/hosts/launch_line.hpp"
 #include "launcher/hosts/passed_variables.hpp"
-#include "launcher/hosts/tree/relayed.hpp"
-#include "launcher/hosts/tree/share.hpp"
 #include "launcher/hosts/wire/frame.hpp"
 #include "launcher/hosts/wire/greeting.hpp"
 #include "launcher/hosts/wire/job_header.hpp"
@@ -221,46 +219,4 @@ TEST_CASE("passed variables: a host's own options do not count, and what is abou
   for (const char* name : {"PATH", "DDPRUN_CGROUP", "NCCL_SOCKET_IFNAME", "PETS"}) CHECK_FALSE(sets_option(name));
   // The head reads its default of --shutdown-timeout from there.
   CHECK(passed_variables({"TORCH_ELASTIC_SHUTDOWN_TIMEOUT=5"}, {}).size() == 1);
-}
-
-TEST_CASE("share: a host reads the hosts that it is to start as the head has written them", "[launcher][unit]") {
-  const Share said{.agent = {"ssh", "-J", "a b"},
-                   .variables = {"PATH=/x"},
-                   .hosts = {{7, {.name = "gpu07", .user = "me", .port = 2222, .slots = 2, .chosen_slots = {0, 2}}},
-                             {8, {.name = "fd00::8"}}}};
-  const Share heard = share_from(to_text(said));
-  CHECK(heard.agent == said.agent);
-  CHECK(heard.variables == said.variables);
-  REQUIRE(heard.hosts.size() == 2);
-  CHECK((heard.hosts[0].rank == 7 && heard.hosts[1].rank == 8));
-  const Host& first = heard.hosts[0].host;
-  CHECK((first.name == "gpu07" && first.user == "me" && first.port == 2222 && first.slots == 2));
-  CHECK((heard.hosts[1].host.name == "fd00::8" && !heard.hosts[1].host.port && !heard.hosts[1].host.slots));
-  const JobHeader header = header_for(example(), heard.hosts[0]);
-  CHECK((header.place.node_rank == 7 && header.place.workers == 2 && header.place.gpus == "0,2"));
-  CHECK(header_for(example(), heard.hosts[1]).place.gpus.empty());
-}
-
-TEST_CASE("share: what names no host, or one host twice, is refused", "[launcher][unit]") {
-  const auto refused = [](const Share& share) { return refusal([&share] { share_from(to_text(share)); }); };
-  CHECK_THAT(refused({.agent = {"ssh"}, .hosts = {{1, {.name = "-oProxyCommand=x"}}}}), Contains("no name of a host"));
-  CHECK_THAT(refused({.agent = {"ssh"}, .hosts = {{1, {.name = "a", .user = "-x"}}}}), Contains("no name of a host"));
-  CHECK_THAT(refused({.agent = {"ssh"}, .hosts = {{1, {.name = "a"}}, {1, {.name = "b"}}}}), Contains("two hosts"));
-  CHECK_THAT(refused({.agent = {"ssh"}}), Contains("no hosts"));
-  CHECK_THAT(refused({.hosts = {{1, {.name = "a"}}}}), Contains("no launch agent"));
-  CHECK_THAT(refusal([] { share_from("nonsense"); }), Contains("a word of"));
-}
-
-TEST_CASE("relayed: the largest frame of a host fits, and only what hosts send", "[launcher][unit]") {
-  FrameReader reader;
-  reader.add(to_frame(FrameKind::Relayed, to_relayed(70'000, FrameKind::Stdout, std::string(kMostInFrame, 'x'))));
-  const auto next = reader.next();
-  REQUIRE(std::holds_alternative<Frame>(next));
-  const Relayed relayed = relayed_from(std::get<Frame>(next).payload);
-  CHECK((relayed.host == 70'000 && relayed.frame.kind == FrameKind::Stdout));
-  CHECK(relayed.frame.payload.size() == kMostInFrame);
-  for (const std::string& wrong :
-       {std::string("abc"), to_relayed(1, FrameKind::Header, ""), to_relayed(1, FrameKind::Relayed, "")}) {
-    CHECK_THAT(refusal([&wrong] { relayed_from(wrong); }), Contains("that no host sends"));
-  }
 }

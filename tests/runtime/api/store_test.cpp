@@ -67,11 +67,6 @@ void queues(const ddp::Store& store) {
 }  // namespace
 
 TEST_CASE("ddp::Store: every call works on every kind of store", "[runtime][integration]") {
-  SECTION("HashStore") {
-    const ddp::HashStore store;
-    every_call(store);
-    queues(store);
-  }
   SECTION("TcpStore") {
     const ddp::rendezvous::StoreServer server({"127.0.0.1"}, 0);
     const ddp::TcpStore store("127.0.0.1", server.port());
@@ -85,7 +80,8 @@ TEST_CASE("ddp::Store: every call works on every kind of store", "[runtime][inte
     CHECK(failure_of([&] { store.queue_push("q", "v"); }).status == ddp::Status::InvalidArgument);
   }
   SECTION("PrefixStore") {
-    const ddp::HashStore base;
+    const ddp::rendezvous::StoreServer server({"127.0.0.1"}, 0);
+    const ddp::TcpStore base("127.0.0.1", server.port());
     const ddp::PrefixStore store("p", base);
     every_call(store);
     queues(store);
@@ -105,7 +101,8 @@ TEST_CASE("ddp::Store: an error names host, port, key and how long", "[runtime][
 }
 
 TEST_CASE("ddp::Store: wrong arguments are refused", "[runtime][unit]") {
-  const ddp::HashStore store;
+  const TemporaryFolder folder;
+  const ddp::FileStore store(folder / "store");
   CHECK(failure_of([&] { store.set(std::string("a\0b", 3), ""); }).message == "store: a key must not hold a NUL byte");
   CHECK(failure_of([&] { store.multi_set({"a"}, {}); }).status == ddp::Status::InvalidArgument);
   CHECK(failure_of([&] { store.get("k", -1ms); }).message == "store: a timeout is negative; 0 means the default");
@@ -120,21 +117,23 @@ TEST_CASE("ddp::Store: wrong arguments are refused", "[runtime][unit]") {
   CHECK(ddp_store_set(store.c(), "k", {nullptr, 0}) == DDP_OK);
   CHECK(ddp_store_wait(store.c(), nullptr, 1, 0) == DDP_INVALID_ARGUMENT);
   CHECK(ddp_store_wait(store.c(), nullptr, 0, 0) == DDP_OK);
-  CHECK(ddp_store_create_hash(0, nullptr) == DDP_INVALID_ARGUMENT);
+  CHECK(ddp_store_create_file("store", -1, 0, nullptr) == DDP_INVALID_ARGUMENT);
   ddp_store_destroy(nullptr);
 }
 
 TEST_CASE("ddp::Store: the longest timeout waits, without an overflow", "[runtime][unit]") {
-  const ddp::HashStore store;
+  const TemporaryFolder folder;
+  const ddp::FileStore store(folder / "store");
   auto waiting = std::async(std::launch::async, [&] { return store.get("k", ddp::Milliseconds::max()); });
   store.set("k", "v");
   CHECK(waiting.get() == "v");
 }
 
 TEST_CASE("ddp::Store: views stay valid when a store is moved", "[runtime][unit]") {
-  ddp::HashStore first;
+  const TemporaryFolder folder;
+  ddp::FileStore first(folder / "store");
   const ddp::Store view = first;
-  const ddp::HashStore second = std::move(first);
+  const ddp::FileStore second = std::move(first);
   view.set("k", "v");
   CHECK(second.get("k") == "v");
 }

@@ -40,7 +40,3 @@ TEST_CASE("objects: each exchange is one operation, in its turn among the others
 TEST_CASE("objects: wrong arguments are refused and leave the group alive", "[runtime][integration]") {
   for (const char* ranks : {"1", "2"}) exchange(ranks, "mistakes");
 }
-
-TEST_CASE("objects: JSON values arrive as they were, whatever their numbers", "[runtime][integration]") {
-  for (const char* ranks : {"1", "3"}) exchange(ranks, "json");
-}

@@ -2,17 +2,14 @@
 // One rank that exchanges objects of all sizes with the others. argv[1] names the scenario. A failed check prints a
 // line and makes the exit code 1.
 #include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <limits>
 #include <map>
 #include <string>
 #include <vector>
 
 #include "ddp/ddp.hpp"
-#include "ddp/json.hpp"
 #include "tests/runtime/job/scenario.hpp"
 #include "tests/support/environment.hpp"
 
@@ -20,7 +17,6 @@ namespace {
 
 using ddp::test::expect;
 using ddp::test::say;
-using nlohmann::json;
 using Sizes = std::function<std::size_t(int rank)>;
 
 // Makes an object that differs between ranks and contains every byte, 0 included.
@@ -121,38 +117,14 @@ void mistakes(const ddp::ProcessGroup& group) {
   expect(group.broadcast_object("well") == "well", "a refused call harms nobody");
 }
 
-void json_values(const ddp::ProcessGroup& group) {
-  const auto value = [](int rank) {
-    return json{
-        {"rank", rank}, {"big", std::numeric_limits<std::int64_t>::max() - rank}, {"list", {0.1, nullptr, "é"}}};
-  };
-  std::vector<json> all;
-  for (int rank = 0; rank < group.size(); ++rank) all.push_back(value(rank));
-  const int last = group.size() - 1;
-  const bool is_last = group.rank() == last;
-  expect(ddp::broadcast_json(group, value(group.rank()), last) == value(last), "broadcast_json");
-  expect(ddp::all_gather_json(group, value(group.rank())) == all, "all_gather_json");
-  expect(ddp::gather_json(group, value(group.rank()), last) == (is_last ? all : std::vector<json>()), "gather_json");
-  expect(ddp::scatter_json(group, is_last ? all : std::vector<json>(), last) == value(group.rank()), "scatter_json");
-  const json loss = ddp::broadcast_json(group, std::nan(""));
-  expect(loss.is_number_float() && std::isnan(loss.get<double>()), "a number that is none");
-  try {
-    if (group.rank() == 0) group.broadcast_object("\xff no json");
-    if (group.rank() != 0) ddp::broadcast_json(group, {});
-    expect(group.rank() == 0, "what is not JSON is taken for it");
-  } catch (const ddp::Error& e) {
-    expect(e.status() == ddp::Status::Mismatch && std::string(e.what()).find("is no JSON value") != std::string::npos,
-           e.what());
-  }
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
-  const std::map<std::string, std::function<void(const ddp::ProcessGroup&)>> scenarios = {
-      {"all sizes", all_sizes}, {"large", large},       {"containers", containers},
-      {"in order", in_order},   {"mistakes", mistakes}, {"json", json_values},
-  };
+  const std::map<std::string, std::function<void(const ddp::ProcessGroup&)>> scenarios = {{"all sizes", all_sizes},
+                                                                                          {"large", large},
+                                                                                          {"containers", containers},
+                                                                                          {"in order", in_order},
+                                                                                          {"mistakes", mistakes}};
   if (argc != 2) return 2;
   try {
     ddp::InitOptions options;

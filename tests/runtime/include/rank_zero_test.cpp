@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Output of rank 0 only: lines, a logger, a progress bar; on a terminal, in a pipe, under ddprun.
+// Output of rank 0 only: lines, a progress bar; on a terminal, in a pipe, under ddprun.
 #include <catch2/catch.hpp>
 #include <string>
 
@@ -79,15 +79,6 @@ TEST_CASE("rank zero: a process without a job is rank 0, and so is one whose job
   CHECK(said("only", options) == "on one rank\n7\n");
 }
 
-TEST_CASE("rank zero: the logger logs on rank 0, and warnings on the other ranks", "[runtime][integration]") {
-  const std::string first = said("logger", as_rank("0"));
-  CHECK(count(first, "\n") == 2);
-  CHECK_THAT(first, Contains(" info: an epoch\n") && Contains(" warning: a bad sample\n"));
-  const std::string second = said("logger", as_rank("1"));
-  CHECK(count(second, "\n") == 1);
-  CHECK_THAT(second, StartsWith("[rank 1] ") && EndsWith(" warning: a bad sample\n"));
-}
-
 TEST_CASE("progress: on a terminal one line is drawn again and again and its last state stays",
           "[runtime][integration]") {
   Process::Options options = as_rank("0");
@@ -105,7 +96,6 @@ TEST_CASE("progress: lines that are logged meanwhile stand above the bar", "[run
   options.on_terminal = true;
   const std::string drawn = said("bar and lines", options);
   CHECK_THAT(drawn, Contains("\r\x1b[Ka line\r\ntrain:   1% ["));
-  CHECK_THAT(drawn, Contains(" info: of the logger\r\ntrain:   1% ["));
   CHECK_THAT(drawn, EndsWith("\nafter it\r\n"));
 }
 

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Prints with ddp/rank_zero.hpp, ddp/spdlog.hpp and ddp/progress_bar.hpp: `rank_zero_worker SCENARIO`.
+// Prints with ddp/rank_zero.hpp and ddp/progress_bar.hpp: `rank_zero_worker SCENARIO`.
+#include <algorithm>
 #include <chrono>
 #include <functional>
 #include <map>
+#include <stdexcept>
 #include <string>
 
 #include "ddp/ddp.hpp"
-#include "ddp/spdlog.hpp"
 
 namespace {
 
@@ -31,12 +32,6 @@ void only_in_a_session() {
   session.world().barrier();
 }
 
-void logger() {
-  spdlog::set_default_logger(ddp::make_rank_logger());
-  spdlog::info("an epoch");
-  spdlog::warn("a bad sample");
-}
-
 void bar() {
   ddp::ProgressBar progress(100, "train", eager());
   for (int step = 0; step < 100; ++step) {
@@ -55,7 +50,6 @@ void bar_and_lines() {
     ddp::ProgressBar progress(100, "train", eager());
     progress.tick();
     ddp::log_rank_zero("a line");
-    ddp::make_rank_logger()->info("of the logger");
   }
   ddp::log_rank_zero("after it");
 }
@@ -79,7 +73,6 @@ void ticks() {
 int main(int argc, char** argv) {
   const std::map<std::string, std::function<void()>> scenarios = {{"only", only},
                                                                   {"only in a session", only_in_a_session},
-                                                                  {"logger", logger},
                                                                   {"bar", bar},
                                                                   {"patient bar", patient_bar},
                                                                   {"bar and lines", bar_and_lines},

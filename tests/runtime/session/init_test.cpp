@@ -189,11 +189,11 @@ TEST_CASE("init: sessions with names meet at one store, whatever other sessions 
 TEST_CASE("init: a store that no other process finds, or that says not who the ranks are, is refused",
           "[runtime][integration]") {
   forget_own_job();
-  const Result hash = run({INIT_WORKER, "hash_store=", "rank=0", "world_size=2"});
-  CHECK_THAT(hash.out, Contains("hash store: it is only in this process"));
-  const Result nobody = run({INIT_WORKER, "hash_store="});
+  const Result alone = run({INIT_WORKER, "store_of_one=", "rank=0", "world_size=2"});
+  CHECK_THAT(alone.out, Contains("hash store: it is only in this process"));
+  const Result nobody = run({INIT_WORKER, "store_of_one="});
   CHECK_THAT(nobody.out, Contains("give rank and world_size with it"));
-  const Result both = run({INIT_WORKER, "hash_store=", "init_method=env://", "rank=0", "world_size=2"});
+  const Result both = run({INIT_WORKER, "store_of_one=", "init_method=env://", "rank=0", "world_size=2"});
   CHECK_THAT(both.out, Contains("either init_method or a store, not both"));
 }
 

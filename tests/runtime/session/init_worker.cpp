@@ -41,9 +41,9 @@ std::string exchange(const ddp::Session& session) {
 
 // Joins in a store that this program opens, and closes it once the session is there.
 ddp::Session join_in(std::map<std::string, std::string>& arguments, ddp::InitOptions options) {
-  if (arguments.count("hash_store") != 0) {
-    const ddp::HashStore store;
-    options.store = store;
+  if (arguments.count("store_of_one") != 0) {
+    const ddp::Session alone = ddp::init_process_group();
+    options.store = alone.store();
     return ddp::init_process_group(options);
   }
   if (arguments.count("file_store") != 0) {
@@ -105,7 +105,7 @@ int main(int argc, char** argv) {
       return 0;
     }
     const ddp::InitOptions options = options_of(arguments);
-    if (arguments.count("hash_store") + arguments.count("file_store") + arguments.count("tcp_store") != 0) {
+    if (arguments.count("store_of_one") + arguments.count("file_store") + arguments.count("tcp_store") != 0) {
       say_what_is_met(join_in(arguments, options));
       return 0;
     }

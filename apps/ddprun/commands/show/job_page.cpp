@@ -8,7 +8,6 @@
 
 #include "apps/ddprun/commands/table.hpp"
 #include "launcher/text/ranges.hpp"
-#include "rendezvous/link/printable.hpp"
 
 namespace ddp::apps {
 namespace {
@@ -170,25 +169,16 @@ std::vector<JobPage::Row> JobPage::workers(const JobState& job, Time now) {
   return rows;
 }
 
-std::vector<std::string> JobPage::lines(const JobState& job, Time now, PageSize size, std::size_t skip) {
+std::vector<std::string> JobPage::lines(const JobState& job, Time now) {
   std::vector<std::string> page = head_lines(job);
   page.emplace_back();
   for (std::string& line : node_lines(job)) page.push_back(std::move(line));
   page.emplace_back();
   std::vector<Row> rows = workers(job, now);
-  rows.erase(rows.begin(), rows.begin() + static_cast<std::ptrdiff_t>(std::min(skip, rows.size())));
   Row head = {"RANK", "NODE", "LOCAL", "PID", "STATE", "STEP", "STEPS/S", "CPU", "CPU TIME", "MEMORY", "THREADS"};
   if (uses_libddp(job)) head.insert(head.end(), {"COLLECTIVES", "NOW IN"});
   rows.insert(rows.begin(), std::move(head));
   for (std::string& line : table(rows)) page.push_back(std::move(line));
-  if (size.lines > 0 && page.size() > size.lines) {
-    const auto left_out = static_cast<std::int64_t>(page.size() - size.lines + 1);
-    page.resize(size.lines - 1);
-    page.push_back("... and " + counted(left_out, "more line"));
-  }
-  if (size.columns > 3) {
-    for (std::string& line : page) line = rendezvous::cut_line(std::move(line), size.columns);
-  }
   return page;
 }
 

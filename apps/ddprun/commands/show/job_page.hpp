@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The state of a job as a page of text: for `ddprun top`, again and again, and for `ddprun ps JOB`, once.
+// The state of a job as a page of text: for `ddprun ps JOB` and reports.
 #pragma once
 
 #include <chrono>
@@ -13,18 +13,12 @@
 
 namespace ddp::apps {
 
-struct PageSize {
-  std::size_t columns = 0, lines = 0;  // 0: as much as there is
-};
-
 class JobPage {
  public:
   using Time = std::chrono::steady_clock::time_point;
 
-  // Returns the lines of the page. The shares of a CPU are of the time since the page before; the first has none. Where
-  // it does not fit, lines are cut, and the last one says how many workers are not shown; `skip` workers are left out
-  // at the beginning.
-  std::vector<std::string> lines(const launcher::JobState& job, Time now, PageSize size = {}, std::size_t skip = 0);
+  // Returns the lines of the page. The shares of a CPU are of the time since the page before; the first has none.
+  std::vector<std::string> lines(const launcher::JobState& job, Time now);
 
  private:
   using Row = std::vector<std::string>;

@@ -37,7 +37,8 @@ typedef struct ddp_session_options {
    * CUDA_VISIBLE_DEVICES leaves. NULL means the one with the number of the local rank. */
   const char* device;
   /** Store at which the ranks meet, instead of a place that init_method names; NULL: none. It needs rank and
-   * world_size. The session makes connections of its own, so the store may go before it. Not a hash store. */
+   * world_size. The session makes connections of its own, so the store may go before it. The store of a session of one
+   * rank is refused. */
   ddp_store* store;
   /** Name of the session: ranks that give the same name at the same place meet, whatever other sessions they have.
    * NULL: the first sessions of all processes meet, then their second ones, and so on: all must make the same ones.

@@ -42,8 +42,6 @@ DDP_API ddp_status ddp_store_create_tcp(const char* host, int32_t port, int64_t 
  * negative world_size nothing removes it, nor if a process was killed: use a new file for each run. It has no queues.
  * DDP_CORRUPT if the file holds something else. */
 DDP_API ddp_status ddp_store_create_file(const char* path, int64_t world_size, int64_t timeout_ms, ddp_store** out);
-/** Makes a store inside this process. Source: torch.distributed.HashStore. */
-DDP_API ddp_status ddp_store_create_hash(int64_t timeout_ms, ddp_store** out);
 /** Makes a view of another store that puts prefix and "/" before every key. base must outlive it, and has its timeout.
  * Source: torch.distributed.PrefixStore. */
 DDP_API ddp_status ddp_store_create_prefix(const char* prefix, ddp_store* base, ddp_store** out);

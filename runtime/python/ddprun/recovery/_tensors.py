@@ -13,7 +13,8 @@ so what it will be is found out with copies, and it moves when it is there. A la
 the memory: copies of a model and a step take longer than all else that it does.
 
 A model has hundreds of tensors, and three times in a step it is checked that they are in their places. So a check
-compares lists, without a name, and most steps write no values.
+compares lists, without a name, and most steps write no values: for 504 tensors that takes 1.4 to 1.8 ms of a step, and took
+7 ms by names; for 6 tensors 0.8 ms, and 1.3 by names.
 """
 import hashlib
 import operator

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The launch agents that this process has started, one for each host that it reaches by itself, and their links. It
-// starts, reads, writes and reaps; who has it decides what follows (head.cpp, branch.cpp).
+// The launch agents that the head has started, one for each host, and their links. It
+// starts, reads, writes and reaps; the head decides what follows.
 //
 // An sshd, also a jump host's, turns connections away while too many are not logged in yet (MaxStartups). ssh is
 // started again then, every second or two for kTurnedAwayFor, before the host counts as one that cannot be reached.
@@ -18,11 +18,16 @@
 #include <string>
 #include <vector>
 
-#include "launcher/hosts/tree/share.hpp"
+#include "launcher/hosts/host_list.hpp"
 #include "launcher/hosts/wire/link.hpp"
 #include "launcher/process/limits.hpp"
 
 namespace ddp::launcher {
+
+struct RankedHost {
+  std::size_t rank = 0;  // the host's node rank
+  Host host;
+};
 
 class LaunchAgents {
  public:
@@ -31,10 +36,10 @@ class LaunchAgents {
   static constexpr std::chrono::seconds kTurnedAwayFor{15};
 
   struct Settings {
-    std::vector<std::string> words;            // the launch agent's
-    std::vector<std::string> environment;      // "NAME=value"
-    std::optional<Limits> limits = {};         // none: this process's
-    std::optional<std::string> own_name = {};  // a host of this name needs no launch agent; none: each does
+    std::vector<std::string> words;        // the launch agent's
+    std::vector<std::string> environment;  // "NAME=value"
+    std::optional<Limits> limits;          // none: this process's
+    std::string own_name;                  // a host of this name needs no launch agent
   };
   struct Events {
     std::function<void(std::size_t host)> progressed;  // it has greeted, or takes more of the program
@@ -51,11 +56,9 @@ class LaunchAgents {
   // Throws ProgramError or rendezvous::Error; then none of them is started.
   void start(const std::vector<RankedHost>& hosts);
 
-  bool is_empty() const { return links_.empty() && turned_away_.empty(); }
   // Drops the frame if the host has no link or has not greeted.
   void send(std::size_t host, FrameKind kind, std::string_view payload);
   void beat();
-  void cut(std::size_t host);
   void cut_all();
   void kill(std::size_t host);
   void kill_all(int signal) const;
@@ -69,9 +72,6 @@ class LaunchAgents {
   // Starts those again that were turned away. To be called every two seconds at least.
   void tick(Clock::time_point now);
 
-  // In a child: closes what it has inherited.
-  void forget() { links_.clear(); }
-
  private:
   struct Wanted {
     RankedHost host;
@@ -84,6 +84,7 @@ class LaunchAgents {
   };
 
   void launch(const std::vector<RankedHost>& hosts);
+  void cut(std::size_t host);
   Link::Events events_of(std::size_t host);
   WorkerCommand command_of(const Host& host) const;
 

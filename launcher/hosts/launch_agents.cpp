@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "launcher/hosts/tree/launch_agents.hpp"
+#include "launcher/hosts/launch_agents.hpp"
 
 #include <sys/wait.h>
 #include <unistd.h>
@@ -52,7 +52,7 @@ void LaunchAgents::launch(const std::vector<RankedHost>& hosts) {
 }
 
 WorkerCommand LaunchAgents::command_of(const Host& host) const {
-  if (settings_.own_name && is_this_machine(host, *settings_.own_name)) {
+  if (is_this_machine(host, settings_.own_name)) {
     return {.path = "/proc/self/exe", .arguments = {"ddprun", kOnHost}};
   }
   std::vector<std::string> words = launch_command(settings_.words, host, line_);
