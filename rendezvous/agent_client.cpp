@@ -47,15 +47,14 @@ std::size_t value_of(const std::string& answer, const std::string& name) {
 
 }  // namespace
 
-DescriptorMessage ask_agent(const std::string& path, const std::string& request, const std::vector<int>& descriptors) {
+DescriptorMessage ask_agent(const std::string& path, const std::string& request) {
   const auto until = Clock::now() + kAnswerWithin;
-  const Descriptor socket = send_to_agent(path, request, descriptors, kAnswerWithin);
+  const Descriptor socket = send_to_agent(path, request, kAnswerWithin);
   if (!wait_for_answer(socket.get(), until)) throw_no_answer(path);
   return receive_answer(socket.get(), path);
 }
 
-Descriptor send_to_agent(const std::string& path, const std::string& request, const std::vector<int>& descriptors,
-                         std::chrono::milliseconds for_its_place) {
+Descriptor send_to_agent(const std::string& path, const std::string& request, std::chrono::milliseconds for_its_place) {
   Descriptor socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
   sockaddr_un address = {};
   address.sun_family = AF_UNIX;
@@ -70,7 +69,7 @@ Descriptor send_to_agent(const std::string& path, const std::string& request, co
     ask_failed(is_gone ? ErrorCode::PeerLost : ErrorCode::System, path,
                is_gone ? "it is gone" : std::string("cannot connect: ") + strerror(errno));
   }
-  if (!send_with_descriptors(socket.get(), request, descriptors)) closed(path);
+  if (!send_with_descriptors(socket.get(), request, {})) closed(path);
   return socket;
 }
 

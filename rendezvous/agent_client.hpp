@@ -15,7 +15,6 @@
 //                                                         `step` are those of the plan (kept/kept_core.hpp).
 //                                                         With "parts":N the others are N, of memory whose shadows have
 //                                                         the parts of the tensors, in their order
-//                                                      {...,"kept":1,"wait":1}: ask again in a moment
 //     {"version":1,"ask":"calls","incarnation":"...","layout":...}
 //                                                      -> {"version":1}, and the descriptor of memory in which the
 //                                                         worker notes its calls (operation_records.hpp); none if it
@@ -36,18 +35,8 @@
 //     {"version":1,"ask":"job_save:USR1"}              -> the same; every worker gets the signal, but none of a node
 //                                                         where one would not handle it
 //
-// The rest is about the group of all ranks of a job on one node that runs under --keep-memory, in which a new process
-// can take the place of a worker that was killed. An answer has nothing but the version, unless it says so.
-//
-//     {"version":1,"ask":"await","incarnation":"..."}  with a descriptor of the group's memory: from rank 0, once the
-//                                                         start is over, so that a worker that is killed from now on
-//                                                         can have a successor
-//     {"version":1,"ask":"forgo","incarnation":"..."}  none can have one in this round: the job does what a new process
-//                                                         cannot repeat
-//     {"version":1,"ask":"group","incarnation":"..."}  -> {"version":1}, and the descriptor of the group's memory
-//     {"version":1,"ask":"arrived","incarnation":"..."}   from a successor that has taken its place
-//
-// And about survivors (ddprun --on-failure replace or shrink):
+// The rest is about survivors (ddprun --on-failure replace or shrink). An answer has nothing but the version, unless it
+// says so.
 //
 //     {"version":1,"ask":"stay","incarnation":"...","stays":1}
 //                                                      -> {"version":1,"stays":1,"lost_after_ms":15000}: when another
@@ -70,7 +59,6 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "rendezvous/base/descriptor.hpp"
 #include "rendezvous/base/descriptor_message.hpp"
@@ -81,14 +69,12 @@ inline constexpr int kAgentSocketVersion = 1;
 
 // Blocks until the answer is there. Throws Error, with code PeerLost if nobody listens at `path`, and Timeout if no
 // answer comes within five seconds.
-DescriptorMessage ask_agent(const std::string& path, const std::string& request,
-                            const std::vector<int>& descriptors = {});
+DescriptorMessage ask_agent(const std::string& path, const std::string& request);
 
 // The two halves of it, for those who ask several agents at once. send_to_agent() returns the connection, which is
 // readable once the answer is there; it waits for its place in the agent's queue, which is long. receive_answer() does
 // not wait. Both throw as ask_agent() does.
-Descriptor send_to_agent(const std::string& path, const std::string& request, const std::vector<int>& descriptors,
-                         std::chrono::milliseconds for_its_place);
+Descriptor send_to_agent(const std::string& path, const std::string& request, std::chrono::milliseconds for_its_place);
 DescriptorMessage receive_answer(int connection, const std::string& path);
 inline constexpr std::chrono::seconds kAnswerWithin{5};
 // Throws what ask_agent() does if no answer comes in time.

@@ -50,10 +50,6 @@ inline constexpr char kKeptMemory[] = "DDPRUN_KEPT_MEMORY";
 inline constexpr char kKeptPlain[] = "1", kKeptShadow[] = "shadow";
 // "1": the agent reads what libddp records of this worker's collectives (--trace). Unset: it does not.
 inline constexpr char kTrace[] = "DDPRUN_TRACE";
-// "1": this process takes the place of a worker that was killed, while the others of its round run on. Else unset.
-inline constexpr char kSuccessor[] = "DDPRUN_SUCCESSOR";
-// A session whose name begins like this only compares what ranks have kept, and ends then: nobody succeeds in it.
-inline constexpr char kComparingSession[] = "ddprun.keep";
 
 // MASTER_PORT as ddprun set it. A worker that finds another one in MASTER_PORT has chosen it, so the launcher's store
 // is not there, whatever TORCHELASTIC_USE_AGENT_STORE says. ddp::spawn sets it for the processes it starts.

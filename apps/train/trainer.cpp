@@ -145,17 +145,14 @@ Trainer::Trainer(const Options& options, const Corpus& corpus, const ddp::Sessio
       goes_on_(begin()),
       model_(world_, ddp_parameters(gpt_.parameters())) {
   if (goes_on_) return;
-  // All ranks have the same parameters now. Broadcast the rest of what the next step depends on. A process that goes on
-  // where another was has it already, but the start makes the same calls in each: see docs/recovery.md.
-  Position first = position_;
-  world_.broadcast({&first.began_at, 1});
-  if (first.began_at > 0) {  // an optimizer without a step has the same state everywhere
-    world_.broadcast({&first.sequences, 1});
-    for (const ddp::OptimizerTensor& state : optimizer_.tensors()) world_.broadcast(state.buffer);
-  }
-  if (!learned_.kept.found()) {
-    position_ = first;
-    position_.step = first.began_at;
+  if (!learned_.kept.found()) {  // else all ranks have found the whole state
+    // All ranks have the same parameters now. Broadcast the rest of what the next step depends on.
+    world_.broadcast({&position_.began_at, 1});
+    if (position_.began_at > 0) {  // an optimizer without a step has the same state everywhere
+      world_.broadcast({&position_.sequences, 1});
+      for (const ddp::OptimizerTensor& state : optimizer_.tensors()) world_.broadcast(state.buffer);
+    }
+    position_.step = position_.began_at;
   }
   learned_.progress = 1 + position_.step;
 }

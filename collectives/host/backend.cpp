@@ -38,8 +38,7 @@ enum class Kind : std::uint32_t {
   AllToAll,
   Barrier,
   AllGatherV,
-  Allocate,
-  Mark
+  Allocate
 };
 
 // Returns a number that tells most calls from each other.
@@ -72,7 +71,6 @@ ddp_backend_status perform(ddp_backend_group* group, std::uint32_t what, std::in
                            ddp_backend_error* error, Body&& body) noexcept {
   return guarded(error, [&] {
     group->start(what, timeout_ms);
-    if (group->logged != nullptr) return body(*group->logged);
     if (group->other_nodes == nullptr) return body(group->collectives);
     try {
       body(group->other_nodes->collectives);
@@ -267,8 +265,7 @@ ddp_backend_status allocate(ddp_backend_group* group, std::size_t bytes, std::ui
                             void** out, ddp_backend_error* error) {
   return guarded(error, [&] {
     void* shared = nullptr;
-    // The ranks of several nodes could not use it in place, and one's memory in it would die with its process.
-    if (group->other_nodes == nullptr && group->logged == nullptr) {
+    if (group->other_nodes == nullptr) {  // the ranks of several nodes could not use it in place
       group->start(fingerprint(Kind::Allocate, bytes), timeout_ms);
       shared = group->collectives.buffers().allocate(bytes, group->collectives.steps());
     }
@@ -312,12 +309,10 @@ constexpr ddp_backend_table kTable = {
 
 const ddp_backend_table& host_backend() { return kTable; }
 
-ddp_backend_group* make_host_group(const ddp_backend_group_config& config, const OwnPlace& place,
-                                   AfterDeath after_death) {
+ddp_backend_group* make_host_group(const ddp_backend_group_config& config, const OwnPlace& place) {
   const auto size = static_cast<std::uint32_t>(config.size);
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(config.init_timeout_ms);
-  SegmentPlan plan = plan_segment(size, usual_ring_bytes(), ddp_backend_group::live_groups());
-  if (after_death == AfterDeath::AwaitSuccessor) plan.log_bytes = kLogBytes;
+  const SegmentPlan plan = plan_segment(size, usual_ring_bytes(), ddp_backend_group::live_groups());
   Formation formed = form(config, place, plan, deadline);
   Met& met = formed.met;
   const auto own = std::find(met.ranks.begin(), met.ranks.end(), static_cast<std::uint32_t>(config.rank));
@@ -330,50 +325,6 @@ ddp_backend_group* make_host_group(const ddp_backend_group_config& config, const
   return group.release();
 }
 
-ddp_backend_group* make_successor(rendezvous::Descriptor segment, std::uint32_t rank, const Position& position,
-                                  std::vector<std::int32_t> job_ranks) {
-  const auto shared = std::make_shared<const Segment>(Segment::attach(std::move(segment)));
-  if (rank >= shared->ranks()) throw Failure(DDP_BACKEND_ERROR, "the group has no rank " + std::to_string(rank));
-  LoggedCollectives::check_successor(*shared, rank, position);
-  auto group = std::make_unique<ddp_backend_group>(shared, rank, std::move(job_ranks), local_world_size());
-  group->logged->resume(position);
-  group->watch({}, {});
-  return group.release();
-}
-
-ddp_backend_status create_awaiting(const ddp_backend_group_config& config, ddp_backend_group** out,
-                                   ddp_backend_error* error) {
-  return guarded(error, [&] { *out = make_host_group(config, own_place(), AfterDeath::AwaitSuccessor); });
-}
-
-ddp_backend_status create_successor(rendezvous::Descriptor segment, const ddp_backend_group_config& config,
-                                    ddp_backend_group** out, ddp_backend_error* error) {
-  return guarded(error, [&] {
-    *out = make_successor(std::move(segment), static_cast<std::uint32_t>(config.rank), Position{},
-                          numbers_of_ranks(config));
-  });
-}
-
 void move_to(ddp_backend_message& receive, void* memory) { receive.message->owner->move_to(*receive.message, memory); }
-
-bool awaits_successors(const ddp_backend_group& group) { return group.logged != nullptr; }
-
-bool keeps_start(const ddp_backend_group& group) {
-  return group.logged != nullptr && group.membership.segment().header().start_is_lost == 0;
-}
-
-void leave(const ddp_backend_group& group) { group.membership.leave(); }
-
-int memory_descriptor(const ddp_backend_group& group) { return group.membership.segment().descriptor(); }
-
-ddp_backend_status catch_up(ddp_backend_group* group, const Position& position, ddp_backend_error* error) {
-  return guarded(error, [&] { group->logged->catch_up(position); });
-}
-
-ddp_backend_status mark(ddp_backend_group* group, std::int64_t timeout_ms, ddp_backend_error* error) {
-  return guarded(error, [&] { group->mark(fingerprint(Kind::Mark), timeout_ms); });
-}
-
-Position position(const ddp_backend_group& group) { return group.logged->position(); }
 
 }  // namespace ddp::collectives

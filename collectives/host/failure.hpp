@@ -28,11 +28,4 @@ inline Failure ranks_disagree(std::uint32_t one, std::uint32_t other) {
                                  "now or before (DDP_DEBUG=detail says what each of them calls)"};
 }
 
-// The error of a process that took a dead one's place and does something else.
-inline Failure not_deterministic(const std::string& what) {
-  return {DDP_BACKEND_ERROR,
-          "not deterministic: this process took the place of one that died, and does not repeat what that one did: " +
-              what};
-}
-
 }  // namespace ddp::collectives

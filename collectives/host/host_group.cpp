@@ -39,8 +39,6 @@ ddp_backend_group::ddp_backend_group(std::shared_ptr<const Segment> segment, std
       ranks_on_node_(ranks_on_node),
       membership(*segment_, place, std::move(ranks), std::move(job_ranks)),
       collectives(membership, std::move(numa)),
-      logged(segment_->awaits_successors() ? std::make_unique<LoggedCollectives>(membership, collectives.steps())
-                                           : nullptr),
       other_nodes(plan != nullptr
                       ? std::make_unique<OtherNodes>(std::move(*plan), std::move(alarm), membership, collectives)
                       : nullptr),
@@ -72,11 +70,6 @@ void ddp_backend_group::watch(std::vector<ddp::rendezvous::Descriptor> lifelines
     watched_.push_back(peer_watch_->watch_always(network.events(), [&network] { network.serve(); }));
   }
   peer_watch_->words().hold(segment_->liveness(membership.rank()));
-  if (logged != nullptr) {
-    if (segment_->liveness(membership.rank()).holder != 0) return;
-    throw Failure(DDP_BACKEND_ERROR,
-                  "the system refuses a robust futex, without which nobody learns that this process has died");
-  }
   for (std::uint32_t rank = 0; rank < lifelines.size(); ++rank) {
     if (!lifelines[rank]) continue;
     watched_.push_back(peer_watch_->watch(std::move(lifelines[rank]), [this, rank] { membership.peer_ended(rank); }));
@@ -95,15 +88,7 @@ void ddp_backend_group::abort() {
 
 void ddp_backend_group::start(std::uint32_t what, std::int64_t timeout_ms) {
   collectives.steps().start(what, timeout_ms, most_looks());
-  if (logged != nullptr) logged->begin_call();
   if (other_nodes != nullptr) other_nodes->transfers.start(collectives.steps().call(), timeout_ms, most_looks());
-}
-
-void ddp_backend_group::mark(std::uint32_t what, std::int64_t timeout_ms) {
-  if (logged == nullptr) throw Failure(DDP_BACKEND_UNSUPPORTED, "this group awaits no successors, and has no marks");
-  collectives.steps().start(what, timeout_ms, most_looks());
-  using Pending = LoggedCollectives::Messages;
-  logged->mark(messages.are_under_way() ? Pending::UnderWay : Pending::None);
 }
 
 int ddp_backend_group::most_looks() {

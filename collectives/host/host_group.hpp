@@ -18,7 +18,6 @@
 #include "collectives/host/nodes/transfers.hpp"
 #include "collectives/host/operations/messages.hpp"
 #include "collectives/host/operations/shared_collectives.hpp"
-#include "collectives/host/successors/logged_collectives.hpp"
 
 struct ddp_backend_group {
  public:
@@ -37,15 +36,12 @@ struct ddp_backend_group {
   ddp_backend_group(const ddp_backend_group&) = delete;
   ddp_backend_group& operator=(const ddp_backend_group&) = delete;
 
-  // Learns from now on of the ends of the other ranks' processes. A group that awaits successors learns of them from
-  // liveness words only, since a lifeline belongs to a process and not to a rank. Throws Failure.
+  // Learns from now on of the ends of the other ranks' processes. Throws Failure.
   void watch(std::vector<ddp::rendezvous::Descriptor> lifelines, ddp::rendezvous::Descriptor own_lifeline);
   // Links this rank to those on other nodes.
   void link(const ddp::collectives::Notes& notes);
   void abort();
 
-  // Begins the next window of a group that awaits successors, see logged_collectives.hpp. Throws Failure.
-  void mark(std::uint32_t what, std::int64_t timeout_ms);
   // Begins a collective, see Steps::start().
   void start(std::uint32_t what, std::int64_t timeout_ms);
   std::uint32_t size() const {
@@ -75,7 +71,6 @@ struct ddp_backend_group {
 
   ddp::collectives::Membership membership;
   ddp::collectives::SharedCollectives collectives;
-  const std::unique_ptr<ddp::collectives::LoggedCollectives> logged;  // null unless the group awaits successors
   const std::unique_ptr<OtherNodes> other_nodes;
   ddp::collectives::Messages messages;
   std::vector<std::size_t> input_bytes, output_bytes;  // the running collective's sizes by rank

@@ -110,9 +110,6 @@ class Agent {
                 .link = [this] { return core_.link_delay(); },
                 .log_folder = [this] { return config_.logs.writes_logs() ? out_.attempts.root() : std::string(); },
                 .local_rank_of = [this](const std::string& id) { return processes_.local_rank_of(id); },
-                .awaited = [this] { driver_.handle(SuccessorsAwaited{}); },
-                .forgone = [this] { driver_.handle(SuccessorsForgone{}); },
-                .arrived = [this](int local_rank) { driver_.handle(SuccessorArrived{local_rank}); },
                 .stays =
                     [this](int local_rank, bool stays) {
                       driver_.handle(WorkerStays{local_rank, stays});
@@ -217,13 +214,12 @@ class Agent {
     return memory->get();
   }
 
-  void on_process(AgentEvent event) {
-    if (auto* dying = std::get_if<WorkerDying>(&event)) {
-      dying->may_be_succeeded = note_failure(dying->local_rank);
-    } else if (auto* exited = std::get_if<WorkerExited>(&event)) {
-      if (!exited->status.success()) {
-        exited->may_be_succeeded = note_failure(exited->local_rank);
-      } else {
+  void on_process(const AgentEvent& event) {
+    if (std::holds_alternative<WorkerDying>(event)) {
+      note_failure();
+    } else if (const auto* exited = std::get_if<WorkerExited>(&event)) {
+      if (!exited->status.success()) note_failure();
+      if (exited->status.success()) {
         hang_watch_.note_end(base_rank_ + exited->local_rank, rendezvous::describe(exited->status));
       }
     } else if (std::holds_alternative<WorkersStarted>(event)) {
@@ -233,12 +229,9 @@ class Agent {
     driver_.handle(event);
   }
 
-  // Returns whether a new process can go on in this worker's place.
-  bool note_failure(int local_rank) {
+  void note_failure() {
     local_.note_failure();
-    const bool may_be_succeeded = local_.may_be_succeeded(local_rank);
-    if (!may_be_succeeded) end_hang_watch();
-    return may_be_succeeded;
+    end_hang_watch();
   }
 
   HangWatch::Callbacks own_verdicts() {
@@ -427,11 +420,6 @@ class Agent {
   void carry_out(const EndWorker& action) { processes_.stop_worker(action.local_rank); }
   void carry_out(const ReadWords& action) { processes_.read_words(action.local_ranks); }
 
-  void carry_out(const StartSuccessor& action) {
-    const std::string what = local_.begin_succession(action.local_rank);
-    out_.log.info("kept_memory", what, action.local_rank);  // one node: its ranks are its local ranks
-    processes_.start_successor(action.local_rank);
-  }
   void carry_out(const KillWorker& action) { processes_.kill_worker(action.local_rank); }
 
   // A worker that is within an update of its kept memory finishes it first, so that some worker's memory is whole.

@@ -233,8 +233,6 @@ std::optional<TimePoint> AgentCore::wake_at() const {
   consider(kill_at());
   for (const Worker& worker : workers_) {
     if (may_kill()) consider(worker.leftovers_until);
-    if (phase_ == Phase::Running && worker.succession && !worker.succession->is_late)
-      consider(worker.succession->until);
   }
   if (is_coordinators() && deadman_) consider(last_step_ + lost_after_ / kBeatsPerLife);
   if (phase_ == Phase::Left || !started_ || is_coordinators()) return soonest;
@@ -385,7 +383,6 @@ void AgentCore::begin_round(int round) {
   state_.stopped_because.clear();
   state_.hang = rendezvous::Hang::None;
   killed_by_keeper_.clear();
-  awaits_successors_ = forgoes_successors_ = false;
 }
 
 void AgentCore::run(const Directive& directive) {
@@ -619,7 +616,6 @@ WorkerFailure AgentCore::failure_at(int local_rank, int pid, rendezvous::WallTim
 }
 
 WorkerFailure& AgentCore::note_failure(int local_rank, rendezvous::WallTime time, const std::vector<int>& exiting) {
-  note_killed_before();
   if (WorkerFailure* known = failure_of(local_rank)) return *known;
   const bool first = state_.failures.empty();
   WorkerFailure failure = failure_at(local_rank, workers_.at(static_cast<std::size_t>(local_rank)).pid, time);
@@ -652,15 +648,10 @@ void AgentCore::on(const WorkerDying& event) {
   // In other phases the worker's end is awaited anyway, and WorkerExited decides whose doing it is.
   const bool has_waited = phase_ == Phase::Quiet && workers_.at(static_cast<std::size_t>(event.local_rank)).quiet;
   if ((phase_ != Phase::Running && !has_waited) || failure_of(event.local_rank) != nullptr) return;
-  // Its successor waits until its memory is freed.
-  if (event.may_be_succeeded && may_be_succeeded(event.local_rank, event.status)) return;
   WorkerFailure& failure = note_failure(event.local_rank, event.time, event.exiting);
   workers_[static_cast<std::size_t>(event.local_rank)].quiet = false;  // it does not wait any more: it is reaped first
-  const bool is_successor = workers_.at(static_cast<std::size_t>(event.local_rank)).succession.has_value();
-  if (!is_successor) {  // else it has failed as the process before it
-    set_status(failure, event.status);
-    failure.message = event.message;
-  }
+  set_status(failure, event.status);
+  failure.message = event.message;
   if (has_waited) {  // the next round is to fill its place
     phase_ = Phase::Revoking;
     state_.phase = WorkersPhase::Stopping;
@@ -672,7 +663,6 @@ void AgentCore::on(const WorkerDying& event) {
 void AgentCore::on(const WorkerExited& event) {
   Worker& worker = workers_.at(static_cast<std::size_t>(event.local_rank));
   DDP_CHECK(!worker.exited, event.local_rank);
-  if (event.may_be_succeeded && may_be_succeeded(event.local_rank, event.status)) return begin_succession(event);
   WorkerFailure* failure = failure_of(event.local_rank);
   const bool is_news = failure == nullptr;
   worker.exited = true;
@@ -683,7 +673,7 @@ void AgentCore::on(const WorkerExited& event) {
   if (!worker.success && !is_of_round) note_killed();
   if (!worker.success && is_of_round) {
     if (is_news) failure = &note_failure(event.local_rank, event.time, event.exiting);
-    if (!event.status.success() && !worker.succession) set_status(*failure, event.status);
+    if (!event.status.success()) set_status(*failure, event.status);
     if (!event.message.empty()) failure->message = event.message;
     if (!event.out_of_memory.empty()) failure->out_of_memory = event.out_of_memory;
     note_killed();
@@ -701,22 +691,9 @@ void AgentCore::on(const WorkerExited& event) {
   }
 }
 
-// ---- Successors ----
-
-bool AgentCore::may_be_succeeded(int local_rank, const rendezvous::ExitStatus& status) const {
-  const auto& succession = workers_.at(static_cast<std::size_t>(local_rank)).succession;
-  const bool is_late = succession && succession->is_late;
-  const bool is_alone = config_.job.max_nodes == 1 && awaits_successors_;
-  const bool has_restarts = restarts_used() < config_.job.max_restarts;
-  return status.signal != 0 && phase_ == Phase::Running && state_.failures.empty() && state_.stop_signal == 0 &&
-         is_alone && has_restarts && !is_late;
-}
-
 // With a window, what the coordinator had counted when the round began counts for a whole window: then the agent may
 // find too few left, and the coordinator decides.
-int AgentCore::restarts_used() const {
-  return has_window() ? budget_.used(now_) : assignment_.restart_count + state_.successors;
-}
+int AgentCore::restarts_used() const { return has_window() ? budget_.used(now_) : assignment_.restart_count; }
 
 void AgentCore::begin_budget(const Directive& run) {
   budget_ = rendezvous::RestartBudget(config_.job);
@@ -724,89 +701,18 @@ void AgentCore::begin_budget(const Directive& run) {
   for (int i = 0; i < used; ++i) budget_.spend(now_);
 }
 
-// The worker is not over: another process goes on as this worker.
-void AgentCore::begin_succession(const WorkerExited& event) {
-  Worker& worker = workers_[static_cast<std::size_t>(event.local_rank)];
-  ++state_.successors;
-  budget_.spend(now_);
-  const TimePoint since = worker.succession ? worker.succession->since : now_;
-  const auto within = std::max<std::chrono::nanoseconds>(kSuccessorWithin, 3 * start_took_);
-  worker.succession = {event, worker.pid, since, now_ + std::chrono::duration_cast<TimePoint::duration>(within), false};
-  // If it was exiting when another worker died, that was this process, not its successor.
-  for (Worker& other : workers_) {
-    if (other.succession) std::erase(other.succession->death.exiting, event.local_rank);
-  }
-  act(StartSuccessor{event.local_rank});
-  report();  // a restart counts from the death on (--restart-window)
-}
-
-void AgentCore::on(const SuccessorStarted& event) {
+void AgentCore::on(const MissingStarted& event) {
   workers_.at(static_cast<std::size_t>(event.local_rank)).pid = event.pid;
   if (phase_ != Phase::Running) return act(KillWorker{event.local_rank});  // what came meanwhile did not reach it
   if (suspended_) act(SuspendWorkers{});
 }
 
-void AgentCore::on(const SuccessorNeverStarted& event) {
+void AgentCore::on(const MissingNeverStarted& event) {
   WorkerExited exited;
   exited.local_rank = event.local_rank;
   exited.status.code = 1;
   exited.message = "no process could be started in its place: " + event.why;
   on(exited);
-}
-
-void AgentCore::on(const SuccessorArrived& event) {
-  Worker& worker = workers_.at(static_cast<std::size_t>(event.local_rank));
-  // A worker may say so at any time. Once something has failed, what it has reported stands.
-  if (!worker.succession || !state_.failures.empty()) return;
-  const auto took = std::chrono::duration_cast<milliseconds>(now_ - worker.succession->since);
-  act(LogLine{"rank " + std::to_string(assignment_.base_rank + event.local_rank) + " " +
-              describe(worker.succession->death.status) + ", and another process has taken its place " +
-              std::to_string(took.count()) + " ms later (" + std::to_string(restarts_used()) + " of " +
-              std::to_string(config_.job.max_restarts) +
-              (has_window() ? " restarts within " + rendezvous::to_string(config_.job.restart_window) : " restarts") +
-              " are used)"});
-  worker.succession.reset();
-  report();  // how many restarts are left
-}
-
-void AgentCore::on(const SuccessorsAwaited&) {
-  awaits_successors_ = !forgoes_successors_ && phase_ == Phase::Running && !config_.job.survivors_stay;
-  start_took_ = now_ - workers_started_;
-}
-
-void AgentCore::on(const SuccessorsForgone&) {
-  forgoes_successors_ = true;
-  awaits_successors_ = false;
-}
-
-// Once anything fails, workers whose successors are on their way have failed, too, and before it.
-void AgentCore::note_killed_before() {
-  for (std::size_t i = 0; i < workers_.size(); ++i) {
-    Worker& worker = workers_[i];
-    if (!worker.succession || failure_of(static_cast<int>(i)) != nullptr) continue;
-    const WorkerExited& death = worker.succession->death;
-    const bool first = state_.failures.empty();
-    WorkerFailure failure = failure_at(static_cast<int>(i), worker.succession->pid, death.time);
-    failure.status = death.status;
-    failure.already_exiting = true;
-    failure.message = "the process that was to take its place had not got there";
-    failure.out_of_memory = death.out_of_memory;
-    if (first) workers_exiting_.insert(death.exiting.begin(), death.exiting.end());
-    state_.failures.push_back(std::move(failure));
-  }
-}
-
-void AgentCore::watch_successors() {
-  if (phase_ != Phase::Running) return;
-  for (std::size_t i = 0; i < workers_.size(); ++i) {
-    auto& succession = workers_[i].succession;
-    if (!succession || succession->is_late || now_ < succession->until) continue;
-    succession->is_late = true;
-    act(LogLine{"the process that was to take the place of rank " +
-                std::to_string(assignment_.base_rank + static_cast<int>(i)) + " has not got there within " +
-                in_seconds(now_ - succession->since) + ": killing it"});
-    act(KillWorker{static_cast<int>(i)});
-  }
 }
 
 // The workers have exited. What they left has the rest of its time, unless it was killed with them.
@@ -840,9 +746,6 @@ void AgentCore::on(const AllGone& event) {
   for (WorkerFailure& failure : state_.failures) {
     const auto index = static_cast<std::size_t>(failure.local_rank);
     if (index >= event.words.size()) continue;
-    const std::string& words = event.words[index].message;
-    const bool is_successors = workers_[index].succession && !words.empty() && !failure.message.empty();
-    if (is_successors) failure.message += ": " + words;
     take_words(failure, event.words[index]);
   }
   keep_within_link(state_.failures);
@@ -1011,7 +914,6 @@ void AgentCore::on(const Tick&) {
   kill_leftovers();
   if (decision_until_ && now_ >= *decision_until_) decide_alone();
   tell_waiting();
-  watch_successors();
   watch_lease();
   if (!is_coordinators() && phase_ != Phase::Left) watch_link();
 }

@@ -26,11 +26,6 @@
 // of the round, descendants included, is reaped or was found to be unkillable, and Quiet only when each worker is
 // reaped or quiet; a worker that dies after this node asked it to end is never reported as a cause.
 //
-// A successor is a new process that takes the place of one worker that was killed by a signal, while the others run on
-// and do not notice (--keep-memory on one node). It is started if the driver says that it can be, nothing else has
-// failed, and restarts are left; it counts as one. If it ends in another way than by a signal, or does not get there in
-// time, the worker has failed, as it was killed.
-//
 // The lease: the coordinator counts a node as lost after lost_after of silence (its Directives carry the value), or
 // when a link that broke does not come back in time (back_within); then the job goes on without the node. No worker
 // of this node may be left by then, so they are killed after two thirds of either time. It is counted from when this
@@ -95,8 +90,6 @@ inline constexpr std::chrono::seconds kLeftoverGrace{5};
 // A worker that exits with 126 or 127 within this time of its start never ran: these are the codes of a program, or of
 // a shared library, that is missing or cannot be executed.
 inline constexpr std::chrono::seconds kFirstSecond{1};
-// A successor has at least this time to take its place, or three times as long as the start of the round took.
-inline constexpr std::chrono::seconds kSuccessorWithin{30};
 // Time for the coordinator to answer a stop signal; after it this node acts alone.
 inline constexpr std::chrono::seconds kDecisionWithin{2};
 // From the end of the lease, when this agent kills the workers, until its keeper does because the agent does not run.
@@ -138,9 +131,8 @@ struct WorkerDying {     // a worker is certain to end like this; WorkerExited f
   int local_rank = 0;
   rendezvous::ExitStatus status;  // never a success: of those only WorkerExited comes
   rendezvous::WallTime time;
-  std::vector<int> exiting;       // as in WorkerExited
-  std::string message = {};       // that it timed out, from its error file; else empty
-  bool may_be_succeeded = false;  // as in WorkerExited
+  std::vector<int> exiting;  // as in WorkerExited
+  std::string message = {};  // that it timed out, from its error file; else empty
 };
 struct WorkerExited {
   int local_rank = 0;
@@ -150,22 +142,16 @@ struct WorkerExited {
   std::string message;
   std::vector<int> exiting;        // local ranks of other workers that are already exiting
   std::string out_of_memory = {};  // the evidence that it was killed for lack of memory; else empty
-  bool may_be_succeeded = false;   // what it has kept lets a new process go on where it was
 };
-// Answers to StartSuccessor: one of the first two. The third comes when it is where the process before it was.
-struct SuccessorStarted {
+// Answers to StartMissing: one of them for each place.
+struct MissingStarted {
   int local_rank = 0;
   int pid = 0;
 };
-struct SuccessorNeverStarted {
+struct MissingNeverStarted {
   int local_rank = 0;
   std::string why;
 };
-struct SuccessorArrived {
-  int local_rank = 0;
-};
-struct SuccessorsAwaited {};  // the start is over: workers of this round may have successors from now on
-struct SuccessorsForgone {};  // and never (again) in this round
 // What workers say about survival. It stays as long as it has not said otherwise.
 struct WorkerStays {
   int local_rank = 0;
@@ -204,18 +190,17 @@ struct Resume {};
 struct GuardianGone {};
 struct HeadGone {};  // what has started this node by --hosts is out of reach; another agent may take its place
 struct Tick {};
-using AgentEvent =
-    std::variant<LinkUp, LinkDown, LinkFailed, LinkRefused, BeatArrived, DirectiveArrived, WorkersStarted, SpawnFailed,
-                 NeverStarted, WorkerDying, WorkerExited, SuccessorStarted, SuccessorNeverStarted, SuccessorArrived,
-                 SuccessorsAwaited, SuccessorsForgone, WorkerStays, WorkerQuiet, AllGone, StopSignal, Suspend, Resume,
-                 GuardianGone, HeadGone, Tick, HangFound, WordsRead, CoordinatorNamed>;
+using AgentEvent = std::variant<LinkUp, LinkDown, LinkFailed, LinkRefused, BeatArrived, DirectiveArrived,
+                                WorkersStarted, SpawnFailed, NeverStarted, WorkerDying, WorkerExited, MissingStarted,
+                                MissingNeverStarted, WorkerStays, WorkerQuiet, AllGone, StopSignal, Suspend, Resume,
+                                GuardianGone, HeadGone, Tick, HangFound, WordsRead, CoordinatorNamed>;
 
 // ---- actions ----
 struct StartWorkers {
   rendezvous::Assignment assignment;
 };
 // The round begins with the workers that have stayed, and a new process in each of these places. Answered for each by
-// SuccessorStarted or SuccessorNeverStarted.
+// MissingStarted or MissingNeverStarted.
 struct StartMissing {
   rendezvous::Assignment assignment;
   std::vector<int> local_ranks;
@@ -225,9 +210,6 @@ struct ReadWords {  // find out what these workers have left, which are reaped w
 };
 struct RevokeRound {};  // show the workers that they are to leave the groups of this round
 struct EndWorker {      // SIGTERM to one worker and its process group
-  int local_rank = 0;
-};
-struct StartSuccessor {  // the worker has exited, and what it has left is to be killed
   int local_rank = 0;
 };
 struct KillWorker {  // SIGKILL to one worker and what it has started
@@ -267,10 +249,9 @@ struct Leave {
   std::vector<int> unkillable;
   bool is_own = false;  // this node ends alone, so no other node may know why
 };
-using AgentAction =
-    std::variant<StartWorkers, StartMissing, RevokeRound, EndWorker, StartSuccessor, KillWorker, SignalWorkers,
-                 SuspendWorkers, ResumeWorkers, KillDescendants, KillLeftovers, ClearDescendants, SendReport,
-                 SendHeartbeat, SetDeadman, Reconnect, LogLine, Leave, ReadWords>;
+using AgentAction = std::variant<StartWorkers, StartMissing, RevokeRound, EndWorker, KillWorker, SignalWorkers,
+                                 SuspendWorkers, ResumeWorkers, KillDescendants, KillLeftovers, ClearDescendants,
+                                 SendReport, SendHeartbeat, SetDeadman, Reconnect, LogLine, Leave, ReadWords>;
 
 class AgentCore {
  public:
@@ -301,11 +282,8 @@ class AgentCore {
   void on(const NeverStarted& event);
   void on(const WorkerDying& event);
   void on(const WorkerExited& event);
-  void on(const SuccessorStarted& event);
-  void on(const SuccessorNeverStarted& event);
-  void on(const SuccessorArrived& event);
-  void on(const SuccessorsAwaited& event);
-  void on(const SuccessorsForgone& event);
+  void on(const MissingStarted& event);
+  void on(const MissingNeverStarted& event);
   void on(const WorkerStays& event);
   void on(const WorkerQuiet& event);
   void on(const AllGone& event);
@@ -330,13 +308,9 @@ class AgentCore {
   void set_status(rendezvous::WorkerFailure& failure, const rendezvous::ExitStatus& status) const;
   rendezvous::WorkerFailure failure_at(int local_rank, int pid, rendezvous::WallTime time) const;
   rendezvous::WorkerFailure& note_failure(int local_rank, rendezvous::WallTime time, const std::vector<int>& exiting);
-  bool may_be_succeeded(int local_rank, const rendezvous::ExitStatus& status) const;
-  void begin_succession(const WorkerExited& event);
   bool has_window() const { return config_.job.restart_window.count() > 0; }
   int restarts_used() const;
   void begin_budget(const rendezvous::Directive& run);
-  void note_killed_before();
-  void watch_successors();
   void skip_round(const rendezvous::Directive& directive, const char* why);
   void run_with_survivors(const rendezvous::Directive& directive);
   void revoke();
@@ -397,14 +371,6 @@ class AgentCore {
     std::vector<int> ended_before{};  // local ranks that had exited with 0, or were about to exit, when it failed
     std::optional<TimePoint> leftovers_until = {};  // when what it left is killed, if that is to come
     std::chrono::milliseconds leftover_grace{0};    // the time that it has until then
-    // While a successor is on its way: how the process before it died, and when and why this one will count as failed.
-    struct Succession {
-      WorkerExited death;
-      int pid = 0;
-      TimePoint since, until;
-      bool is_late = false;
-    };
-    std::optional<Succession> succession = {};
   };
 
   AgentConfig config_;
@@ -415,9 +381,6 @@ class AgentCore {
   std::vector<Worker> workers_;                // by local rank
   TimePoint workers_started_;                  // when the newest round's workers began to run
   rendezvous::RestartBudget budget_;           // with a window: of this node, if it is the only one
-  bool awaits_successors_ = false;             // the start is over, and nothing was done that cannot be repeated
-  bool forgoes_successors_ = false;            // something was
-  std::chrono::nanoseconds start_took_{0};     // from the workers' start to its end
   std::set<int> workers_exiting_;              // local ranks that were exiting at the first failure
   std::set<int> exiting_when_told_;            // local ranks that were exiting when the stop came
   std::string killed_by_keeper_;               // why the keeper has killed the workers; empty: it has not

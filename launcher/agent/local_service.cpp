@@ -79,8 +79,8 @@ LocalService::LocalService(rendezvous::asio::io_context& io, const LaunchConfig&
     page_ = std::make_unique<AgentPage>(config.workers);
     const std::string path = make_agent_socket_folder() + "/" + incarnation;
     guarded.remove_if_killed(path);
-    socket_ = std::make_unique<AgentSocket>(io, path,
-                                            [this](rendezvous::DescriptorMessage& request) { return answer(request); });
+    socket_ = std::make_unique<AgentSocket>(
+        io, path, [this](const rendezvous::DescriptorMessage& request) { return answer(request); });
   } catch (const rendezvous::Error& error) {
     log.info("local", std::string(error.what()) + "; `ddprun ps` does not show this job");
     if (kept_) log.warning("kept_memory", "--keep-memory has no effect: " + std::string(error.what()));
@@ -103,7 +103,6 @@ void LocalService::begin_round(const rendezvous::AgentState& state, const rendez
   copy_text(facts_.master_addr, assignment.master_addr);
   copy_text(facts_.epoch, state.epoch);
   plan_kept_memory(assignment);
-  group_.close();
   if (!page_) return;
   page_->clear_workers();
   page_->show(facts_);
@@ -151,15 +150,6 @@ void LocalService::plan_kept_memory(const rendezvous::Assignment& assignment) {
   }
 }
 
-bool LocalService::may_be_succeeded(int local_rank) const {
-  return kept_ && group_ && kept_->may_be_succeeded(local_rank);
-}
-
-std::string LocalService::begin_succession(int local_rank) {
-  failed_.reset();  // it was none
-  return kept_->begin_succession(local_rank);
-}
-
 bool LocalService::is_updating() const {
   if (!kept_) return false;
   const auto running = sources_.workers();
@@ -171,7 +161,7 @@ void LocalService::stop() {
   if (socket_) socket_->stop();
 }
 
-AgentSocket::Answer LocalService::answer(rendezvous::DescriptorMessage& request) {
+AgentSocket::Answer LocalService::answer(const rendezvous::DescriptorMessage& request) {
   const auto members = json_members(request.text);
   if (!members) return refusal("a request is one JSON object");
   const auto version = members->find("version");
@@ -183,37 +173,16 @@ AgentSocket::Answer LocalService::answer(rendezvous::DescriptorMessage& request)
   if (ask == "state") return {to_json(view())};
   if (ask == "stacks") return take_stacks();
   if (ask.starts_with("job")) return look(ask == "job" ? "state" : ask.substr(std::min(ask.size(), kOfJob.size())));
-  const std::set<std::string> of_workers = {"page",  "calls",   "keep", "kept",  "await",      "forgo",
-                                            "group", "arrived", "stay", "quiet", "connections"};
+  const std::set<std::string> of_workers = {"page", "calls", "keep", "kept", "stay", "quiet", "connections"};
   if (of_workers.count(ask) == 0) return refusal("nothing can be asked by this name: " + ask);
   const auto local_rank = sources_.local_rank_of(text_member(*members, "incarnation"));
   if (!local_rank) return refusal("no worker of this round has this incarnation");
   if (ask == "keep") return hand_out(*local_rank, *members);
   if (ask == "calls") return hand_out_call_memory(*local_rank, *members);
   if (ask == "kept") return show_kept(*local_rank, text_member(*members, "name"));
-  if (ask == "stay" || ask == "quiet" || ask == "connections") return note_survivor(ask, *local_rank, *members);
-  return answer_worker(ask, *local_rank, request);
-}
-
-AgentSocket::Answer LocalService::answer_worker(const std::string& ask, int local_rank,
-                                                rendezvous::DescriptorMessage& request) {
-  JsonObject answer;
-  answer.number("version", kAgentSocketVersion);
-  if (ask == "page") {
-    return {answer.number("local_rank", local_rank).str(), {page_->node_memory(), page_->workers_memory()}};
-  }
-  if (ask == "group") {
-    if (!group_) return refusal("no group of this round awaits successors");
-    return {answer.str(), {group_.get()}};
-  }
-  if (ask == "await") {
-    if (request.descriptors.size() != 1) return refusal("a group's memory is one descriptor");
-    group_ = std::move(request.descriptors[0]);
-    sources_.awaited();
-  }
-  if (ask == "forgo") sources_.forgone();
-  if (ask == "arrived") sources_.arrived(local_rank);
-  return {answer.str()};
+  if (ask != "page") return note_survivor(ask, *local_rank, *members);
+  return {JsonObject().number("version", kAgentSocketVersion).number("local_rank", *local_rank).str(),
+          {page_->node_memory(), page_->workers_memory()}};
 }
 
 AgentSocket::Answer LocalService::note_survivor(const std::string& ask, int local_rank, const JsonMembers& request) {
@@ -284,7 +253,6 @@ AgentSocket::Answer LocalService::hand_out(int local_rank, const JsonMembers& re
     return refusal(*why);
   }
   const auto& memory = std::get<KeptMemories::Handed>(handed);
-  if (memory.must_wait) return {answer.number("kept", 1).number("wait", 1).str()};
   if (memory.is_new) {
     log_.info("kept_memory",
               "rank " + std::to_string(rank) + " keeps memory \"" + name + "\"; " +

@@ -37,9 +37,6 @@ class LocalService {
     std::function<std::optional<LinkDelay>()> link;  // to the coordinator
     std::function<std::string()> log_folder;         // with workers' output; empty: it is in no files
     std::function<std::optional<int>(const std::string& incarnation)> local_rank_of;
-    // What workers say about successors, see agent_client.hpp.
-    std::function<void()> awaited, forgone;
-    std::function<void(int local_rank)> arrived;
     // What workers say about survival.
     std::function<void(int local_rank, bool stays)> stays;
     std::function<std::chrono::milliseconds()> lost_after;  // as AgentCore's
@@ -63,10 +60,6 @@ class LocalService {
   void revoke();
   // No worker stays, although the round was revoked.
   void show_stop();
-  // Returns whether a new process can take the place of a worker that was killed, while the others run on.
-  bool may_be_succeeded(int local_rank) const;
-  // One is about to start. Returns a sentence for the log about what it does.
-  std::string begin_succession(int local_rank);
   // Returns whether a worker that runs is within an update of memory that is kept.
   bool is_updating() const;
   // Returns when a worker showed its newest step, in nanoseconds of CLOCK_BOOTTIME; 0: it has shown none.
@@ -76,10 +69,9 @@ class LocalService {
   void stop();
 
  private:
-  AgentSocket::Answer answer(rendezvous::DescriptorMessage& request);
+  AgentSocket::Answer answer(const rendezvous::DescriptorMessage& request);
   AgentSocket::Answer take_stacks();
   AgentSocket::Answer look(const std::string& what);
-  AgentSocket::Answer answer_worker(const std::string& ask, int local_rank, rendezvous::DescriptorMessage& request);
   AgentSocket::Answer hand_out_call_memory(int local_rank, const JsonMembers& request);
   AgentSocket::Answer note_survivor(const std::string& ask, int local_rank, const JsonMembers& request);
   AgentSocket::Answer hand_out(int local_rank, const JsonMembers& request);
@@ -98,8 +90,6 @@ class LocalService {
   GpuSampler gpus_;
   std::optional<KeptMemories> kept_;                             // absent without --keep-memory
   std::optional<std::chrono::steady_clock::time_point> failed_;  // since the newest round began
-  rendezvous::Descriptor
-      group_;  // memory of the group in which workers of this round may have successors; none: not yet
   StackHelper stack_helper_;
   std::unique_ptr<AgentPage> page_;
   std::unique_ptr<AgentSocket> socket_;

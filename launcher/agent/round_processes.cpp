@@ -127,19 +127,19 @@ void RoundProcesses::preload() {
   callbacks.on_ready = [this](const std::string& modules, std::chrono::milliseconds took) {
     out_.log.info("preload", "imported " + modules + " in " + std::to_string(took.count()) + " ms");
     if (start_) start_workers();
-    fork_successors();
+    fork_missing();
   };
   callbacks.on_forked = [this](Spawned spawned) {
     if (start_) return on_workers_started(std::move(spawned));
-    PendingSuccessor forked = std::move(successors_.front());
-    successors_.pop_front();
-    on_successor_started(forked.local_rank, std::move(spawned));
-    fork_successors();
+    PendingProcess forked = std::move(missing_.front());
+    missing_.pop_front();
+    on_missing_started(forked.local_rank, std::move(spawned));
+    fork_missing();
   };
   callbacks.on_lost = [this](const std::string& why) {
     out_.log.warning("preload", "--preload " + config_.preload + ": " + why + "; workers are started without it");
     if (start_) start_workers();
-    fork_successors();
+    fork_missing();
   };
   try {
     warm_parent_.emplace(io_, config_, node_environment(config_, inherited_, visible_gpus_), limits_,
@@ -205,7 +205,7 @@ WorkerCommand RoundProcesses::prepare_worker(int local_rank) {
   last_round_.ranks.push_back(worker.rank);
   worker.round = start_->round;
   worker.error_file = out_.attempts.error_file(start_->round - 1, local_rank);
-  return prepare_process(local_rank, {start_->round, start_->assignment, start_->agent_socket, &start_->files, false});
+  return prepare_process(local_rank, {start_->round, start_->assignment, start_->agent_socket, &start_->files});
 }
 
 WorkerCommand RoundProcesses::prepare_process(int local_rank, const StartPlace& start) {
@@ -216,9 +216,8 @@ WorkerCommand RoundProcesses::prepare_process(int local_rank, const StartPlace& 
   command.arguments = worker_command(config_, local_rank);
 
   // Environment.
-  const WorkerPlace place = {local_rank,         worker.incarnation,
-                             worker.error_file,  death_watch_.liveness_word_of(local_rank),
-                             start.agent_socket, start.is_successor};
+  const WorkerPlace place = {local_rank, worker.incarnation, worker.error_file,
+                             death_watch_.liveness_word_of(local_rank), start.agent_socket};
   for (const auto& [name, value] : worker_environment(config_, start.assignment, place, inherited_, visible_gpus_)) {
     command.environment.push_back(name + "=" + value);
   }
@@ -279,9 +278,7 @@ void RoundProcesses::on_workers_started(Spawned spawned) {
   handle_(WorkersStarted{{spawned_->pids().begin(), spawned_->pids().end()}});
 }
 
-// ---- Successors ----
-
-void RoundProcesses::start_successor(int local_rank) { start_in_place(local_rank, true); }
+// ---- A round with workers that have stayed ----
 
 void RoundProcesses::start_missing(rendezvous::Assignment assignment, const std::vector<int>& local_ranks) {
   assignment_ = std::move(assignment);
@@ -295,12 +292,12 @@ void RoundProcesses::start_missing(rendezvous::Assignment assignment, const std:
     Worker& worker = workers_[static_cast<std::size_t>(local_rank)];
     worker.round = state_.round;
     worker.error_file = out_.attempts.error_file(state_.round - 1, local_rank);
-    start_in_place(local_rank, false);
+    start_in_place(local_rank);
   }
 }
 
 // A process of a worker that is reaped is followed by another one.
-void RoundProcesses::start_in_place(int local_rank, bool is_successor) {
+void RoundProcesses::start_in_place(int local_rank) {
   Worker& worker = workers_[static_cast<std::size_t>(local_rank)];
   // What the dead process has left would hold its group's memory, and the names that it had.
   worker.leftovers_killed = true;
@@ -316,36 +313,35 @@ void RoundProcesses::start_in_place(int local_rank, bool is_successor) {
   worker.connections.reset();
   if (!worker.error_file.empty()) unlink(worker.error_file.c_str());
   try {
-    PendingSuccessor pending{.local_rank = local_rank};
-    pending.command =
-        prepare_process(local_rank, {worker.round, assignment_, agent_socket_, &pending.files, is_successor});
+    PendingProcess pending{.local_rank = local_rank};
+    pending.command = prepare_process(local_rank, {worker.round, assignment_, agent_socket_, &pending.files});
     out_.output.begin_round();
-    successors_.push_back(std::move(pending));
+    missing_.push_back(std::move(pending));
   } catch (const Error& error) {
-    return handle_(SuccessorNeverStarted{local_rank, error.what()});
+    return handle_(MissingNeverStarted{local_rank, error.what()});
   }
-  fork_successors();
+  fork_missing();
 }
 
 // Starts those that can be started now: the warm parent, if there is one, forks one after the other.
-void RoundProcesses::fork_successors() {
-  while (!successors_.empty()) {
-    PendingSuccessor& next = successors_.front();
+void RoundProcesses::fork_missing() {
+  while (!missing_.empty()) {
+    PendingProcess& next = missing_.front();
     if (warm_parent_ && warm_parent_->is_ready()) return warm_parent_->fork({next.command});
     if (warm_parent_ && warm_parent_->is_forking()) return;
-    PendingSuccessor starting = std::move(next);
-    successors_.pop_front();
+    PendingProcess starting = std::move(next);
+    missing_.pop_front();
     try {
       std::vector<WorkerCommand> commands;
       commands.push_back(std::move(starting.command));
-      on_successor_started(starting.local_rank, spawn(std::move(commands)));
+      on_missing_started(starting.local_rank, spawn(std::move(commands)));
     } catch (const Error& error) {
-      handle_(SuccessorNeverStarted{starting.local_rank, error.what()});
+      handle_(MissingNeverStarted{starting.local_rank, error.what()});
     }
   }
 }
 
-void RoundProcesses::on_successor_started(int local_rank, Spawned spawned) {
+void RoundProcesses::on_missing_started(int local_rank, Spawned spawned) {
   Worker& worker = workers_[static_cast<std::size_t>(local_rank)];
   worker.pid = spawned.pids()[0];
   worker.started_at = now();
@@ -357,7 +353,7 @@ void RoundProcesses::on_successor_started(int local_rank, Spawned spawned) {
       "successor_started",
       name_of(worker) + " takes the place of process " + std::to_string(worker.pid_before) + ", which has died",
       worker.rank);
-  handle_(SuccessorStarted{local_rank, worker.pid});
+  handle_(MissingStarted{local_rank, worker.pid});
   const auto ends = std::exchange(early_ends_, {});
   if (const auto end = ends.find(worker.pid); end != ends.end()) on_worker_exit(worker, end->second);
 }
@@ -557,7 +553,7 @@ void RoundProcesses::reap() {
     if (worker != workers_.end()) {
       on_worker_exit(*worker, status_of(info));
     } else if (warm_parent_) {
-      if (!successors_.empty()) early_ends_[info.si_pid] = status_of(info);
+      if (!missing_.empty()) early_ends_[info.si_pid] = status_of(info);
       warm_parent_->note_reaped(info.si_pid, status_of(info));
     }
   }
@@ -591,7 +587,7 @@ void RoundProcesses::on_worker_exit(Worker& worker, ExitStatus status) {
   if (!status.success()) event.exiting = exiting_workers();
   if (!status.success() && !by_timer) worker.gpu_fault = gpu_faults_.explain(worker.pid);
   out_.log.info("worker_exited", name_of(worker) + " " + describe(status), worker.rank);
-  handle_(event);  // it may start another process in this worker's place
+  handle_(event);
 }
 
 // ---- Timers ----

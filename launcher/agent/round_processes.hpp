@@ -3,7 +3,7 @@
 // turns all of it into events for AgentCore. The warm parent (--preload), which outlives rounds, is here too.
 //
 //     start() ──▶ WorkersStarted, SpawnFailed or NeverStarted
-//                 start_successor() ──▶ SuccessorStarted or SuccessorNeverStarted
+//     start_missing() ──▶ MissingStarted or MissingNeverStarted, for each
 //                 WorkerDying, WorkerExited      for each worker
 //     clear() ──▶ AllGone                        no process of the round is left
 //
@@ -64,11 +64,8 @@ class RoundProcesses {
   // Starts the workers of state.round, which find this agent at `agent_socket` (empty: nowhere).
   void start(rendezvous::Assignment assignment, std::string agent_socket);
 
-  // Starts another process in the place of a worker that was reaped, while the others run on, and kills what the worker
-  // has left. Answers SuccessorStarted or SuccessorNeverStarted.
-  void start_successor(int local_rank);
   // Begins a round with the workers that live, and starts another process in each of these places, the processes of
-  // which are reaped. What those have left is killed. Answers as start_successor(), for each.
+  // which are reaped. What those have left is killed. Answers MissingStarted or MissingNeverStarted for each.
   void start_missing(rendezvous::Assignment assignment, const std::vector<int>& local_ranks);
   // Asks one worker to end, with its process group.
   void stop_worker(int local_rank);
@@ -139,7 +136,7 @@ class RoundProcesses {
     std::string gpu_fault;       // what has happened to the memory of its GPU; empty: nothing known
     std::string expired_timers;  // why it was sent timer_signal; empty: it was not
     int timer_signal = 0;
-    // The process that had this place before, if one was replaced in this round; what it left is killed.
+    // The process that had this place before, if it ended while other workers stayed; what it left is killed.
     pid_t pid_before = 0;
     std::string incarnation_before{};
     std::optional<Spawned> spawned{};           // the process alone; none: it was started with the others
@@ -165,10 +162,9 @@ class RoundProcesses {
     rendezvous::Assignment assignment;
     std::string agent_socket;
     std::vector<Descriptor>* files = nullptr;  // gets what the command names
-    bool is_successor = false;
   };
-  // A start of a successor that waits for the warm parent, or that the warm parent forks.
-  struct PendingSuccessor {
+  // A start of one process that waits for the warm parent, or that the warm parent forks.
+  struct PendingProcess {
     int local_rank = 0;
     WorkerCommand command{};
     std::vector<Descriptor> files{};
@@ -185,9 +181,9 @@ class RoundProcesses {
   void prepare_workers();
   WorkerCommand prepare_worker(int local_rank);
   WorkerCommand prepare_process(int local_rank, const StartPlace& place);
-  void start_in_place(int local_rank, bool is_successor);
-  void fork_successors();
-  void on_successor_started(int local_rank, Spawned spawned);
+  void start_in_place(int local_rank);
+  void fork_missing();
+  void on_missing_started(int local_rank, Spawned spawned);
   void filter_lines(int attempt);
   void on_workers_started(Spawned spawned);
   void drop_start();
@@ -227,8 +223,8 @@ class RoundProcesses {
   std::optional<Spawned> spawned_;
   rendezvous::Assignment assignment_;                     // what the workers that run were started with
   std::string agent_socket_;                              // as those workers know it
-  std::deque<PendingSuccessor> successors_{};             // the first one may be asked for
-  std::map<pid_t, rendezvous::ExitStatus> early_ends_{};  // children reaped while the warm parent forks successors
+  std::deque<PendingProcess> missing_{};                  // the first one may be asked for
+  std::map<pid_t, rendezvous::ExitStatus> early_ends_{};  // children reaped while the warm parent forks these
   LastRound last_round_;
   DeathWatch death_watch_;
   OomWatch oom_;

@@ -44,7 +44,7 @@ void TraceFeed::on(const WorkersStarted& event) {
   }
 }
 
-void TraceFeed::on(const SuccessorStarted& event) { trace_.worker_started(base_rank_ + event.local_rank, event.pid); }
+void TraceFeed::on(const MissingStarted& event) { trace_.worker_started(base_rank_ + event.local_rank, event.pid); }
 
 void TraceFeed::on(const WorkerDying& event) {
   if (state_.phase == rendezvous::WorkersPhase::Running) failing_.insert(event.local_rank);

@@ -35,7 +35,7 @@ class TraceFeed {
 
  private:
   void on(const WorkersStarted& event);
-  void on(const SuccessorStarted& event);
+  void on(const MissingStarted& event);
   void on(const WorkerDying& event);
   void on(const WorkerExited& event);
   void on(const SpawnFailed& event);

@@ -74,7 +74,7 @@ struct LaunchConfig {
   std::string preload;                    // modules that the warm parent imports, or "auto"; empty: no warm parent
   std::chrono::seconds preload_timeout{300};
   bool serve_gloo = false;  // --gloo=ddp: workers' torch.distributed gives the name "gloo" to the backend "ddp"
-  KeepMemory keep_memory = KeepMemory::No;  // --keep-memory: the agent keeps memory of workers for their successors
+  KeepMemory keep_memory = KeepMemory::No;  // --keep-memory: the agent keeps memory of workers for their next processes
 
   int workers = 1;  // --nproc-per-node
   std::string role = "default";

@@ -14,8 +14,8 @@ namespace {
 
 // Variables that are not inherited: ddprun sets them for each worker, except the last two, which workers never get.
 constexpr const char* kOurs[] = {contract::kIncarnation, contract::kLivenessWord, contract::kAgentSocket,
-                                 contract::kKeptMemory,  contract::kSuccessor,    contract::kTrace,
-                                 contract::kStorePort,   contract::kSecretFile,   contract::kCaller};
+                                 contract::kKeptMemory,  contract::kTrace,        contract::kStorePort,
+                                 contract::kSecretFile,  contract::kCaller};
 
 }  // namespace
 
@@ -74,7 +74,6 @@ Environment worker_environment(const LaunchConfig& config, const rendezvous::Ass
     if (config.keep_memory == KeepMemory::Yes) env[contract::kKeptMemory] = contract::kKeptPlain;
     if (config.keep_memory == KeepMemory::Shadow) env[contract::kKeptMemory] = contract::kKeptShadow;
     if (!config.trace_file.empty()) env[contract::kTrace] = "1";
-    if (place.is_successor) env[contract::kSuccessor] = "1";
   }
   if (config.virtual_local_rank) {
     const std::string gpu = gpu_of_worker(gpus, place.local_rank);

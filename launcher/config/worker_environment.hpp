@@ -24,7 +24,6 @@ struct WorkerPlace {
   std::string error_file;
   std::string liveness_word = {};  // empty: none
   std::string agent_socket = {};   // empty: none
-  bool is_successor = false;       // it takes the place of a worker that was killed
 };
 
 // Returns the part of the environment that is the same for all workers of this node in every round; modules that a warm

@@ -99,7 +99,7 @@ void AgentSocket::welcome(Descriptor accepted) {
 }
 
 void AgentSocket::answer(int visitor) const {
-  auto request = rendezvous::receive_with_descriptors(visitor);
+  const auto request = rendezvous::receive_with_descriptors(visitor);
   if (!request || request->text.empty()) return;  // it has gone
   const Answer answer = handle_(*request);
   std::vector<int> descriptors = answer.descriptors;

@@ -33,7 +33,7 @@ class AgentSocket {
     std::vector<int> descriptors = {};
     std::vector<rendezvous::Descriptor> own = {};  // sent after those, and closed then
   };
-  using Handle = std::function<Answer(rendezvous::DescriptorMessage& request)>;
+  using Handle = std::function<Answer(const rendezvous::DescriptorMessage& request)>;
 
   // Listens at `path` until the object is destroyed, which removes the path. Throws rendezvous::Error.
   AgentSocket(rendezvous::asio::io_context& io, std::string path, Handle handle);

@@ -95,7 +95,6 @@ std::vector<std::string> KeptMemories::begin_round(int base_rank, int world_size
     for (Slot& slot : kept.slots) {
       facts.push_back(slot.memory ? facts_of(slot.memory->header()) : KeptFacts());
       slot.is_handed_out = slot.is_new = false;
-      slot.succession.reset();
     }
     kept.plan = rendezvous::plan_recovery(facts, base_rank, world_size);
     lines.push_back("kept memory \"" + name +
@@ -174,11 +173,6 @@ std::variant<KeptMemories::Handed, std::string> KeptMemories::hand_out(int local
     Slot& slot = kept.slots[static_cast<std::size_t>(local_rank)];
     if (is_new) slot.memory.emplace(size);
     slot.is_new = is_new;
-    if (slot.succession && !is_new) {
-      const Handed handed = hand_to_successor(kept, slot);
-      slot.is_handed_out = !handed.must_wait;
-      return handed;
-    }
     slot.is_handed_out = true;
     Handed handed = {.own = slot.memory->descriptor(), .is_new = is_new};
     if (!is_new && kept.plan.usable()) hand_plan(kept, static_cast<std::size_t>(local_rank), handed);
@@ -236,67 +230,10 @@ void KeptMemories::hand_plan(const Kept& kept, std::size_t local_rank, Handed& h
   }
 }
 
-// ---- Successors ----
-
-// Returns whether a process died within an update of this memory, and the one after it has not got other tensors yet.
-bool KeptMemories::is_torn(const Slot& slot) {
-  if (!slot.succession || !slot.succession->needs_tensors) return false;
-  const KeptFacts facts = facts_of(slot.memory->header());
-  return facts.begun == slot.succession->step && !facts.is_whole();
-}
-
-bool KeptMemories::may_be_succeeded(int local_rank) const {
-  if (kept_.size() != 1) return false;
-  const std::vector<Slot>& slots = kept_.begin()->second.slots;
-  const auto has_begun = [](const Slot& slot) {
-    return slot.memory && facts_of(slot.memory->header()).done != rendezvous::kNoStep;
-  };
-  if (!std::all_of(slots.begin(), slots.end(), has_begun)) return false;
-  if (is_sharded(slots.front())) return false;
-  const Slot& own = slots[static_cast<std::size_t>(local_rank)];
-  const rendezvous::SuccessorPlan plan = rendezvous::plan_successor(facts_of(own.memory->header()));
-  const bool has_source =
-      std::any_of(slots.begin(), slots.end(), [&](const Slot& slot) { return &slot != &own && !is_torn(slot); });
-  return plan.go_on != rendezvous::GoOn::Nowhere && (!plan.needs_tensors || has_source);
-}
-
-std::string KeptMemories::begin_succession(int local_rank) {
-  auto& [name, kept] = *kept_.begin();
-  Slot& slot = kept.slots[static_cast<std::size_t>(local_rank)];
-  slot.is_handed_out = false;
-  slot.succession = rendezvous::plan_successor(facts_of(slot.memory->header()));
-  const std::string step = std::to_string(slot.succession->step);
-  return "kept memory \"" + name + "\": " +
-         (slot.succession->go_on == rendezvous::GoOn::AfterStep
-              ? "it goes on after step " + step
-              : "it does step " + step + " again, whose update is " +
-                    (slot.succession->needs_tensors ? "taken from another rank" : "complete"));
-}
-
-KeptMemories::Handed KeptMemories::hand_to_successor(const Kept& kept, const Slot& slot) const {
-  Handed handed = {.own = slot.memory->descriptor(), .go_on = slot.succession->go_on, .step = slot.succession->step};
-  if (!slot.succession->needs_tensors) return handed;
-  const KeptFacts own = facts_of(slot.memory->header());
-  bool may_come = false;
-  for (const Slot& other : kept.slots) {
-    if (&other == &slot || !other.memory) continue;
-    if (!rendezvous::has_tensors_for(own, facts_of(other.memory->header()), handed.step)) {
-      may_come = may_come || !is_torn(other);
-      continue;
-    }
-    handed.source = other.memory->for_reading();
-    return handed;
-  }
-  if (may_come) return {.must_wait = true};
-  handed.go_on = rendezvous::GoOn::Nowhere;  // all were killed within this update
-  return handed;
-}
-
 bool KeptMemories::is_updating(int local_rank) const {
   return std::any_of(kept_.begin(), kept_.end(), [&](const auto& entry) {
     const auto& memory = entry.second.slots[static_cast<std::size_t>(local_rank)].memory;
-    return memory && !is_torn(entry.second.slots[static_cast<std::size_t>(local_rank)]) &&
-           rendezvous::is_update_worth_finishing(facts_of(memory->header()));
+    return memory && rendezvous::is_update_worth_finishing(facts_of(memory->header()));
   });
 }
 

@@ -38,7 +38,6 @@ class KeptMemories {
     // Where ranks have tensors of their own, it gets all of them with each plan, and the ranks decide what to take.
     std::vector<int> parts = {};
     bool is_new = false;
-    bool must_wait = false;  // no other worker is through with the update yet: ask again. Nothing else is set then.
     rendezvous::GoOn go_on = rendezvous::GoOn::Nowhere;
     std::int64_t step = rendezvous::kNoStep;
   };
@@ -47,12 +46,6 @@ class KeptMemories {
 
   // Returns a descriptor for reading of what a worker's processes have kept under this name; -1: nothing.
   int find(int local_rank, const std::string& name) const;
-
-  // Returns whether a new process can go on where a worker was killed, with all other workers as they are. A worker
-  // that keeps two memories cannot be succeeded, nor one of a job whose ranks have tensors of their own.
-  bool may_be_succeeded(int local_rank) const;
-  // Decides what the new process does; the one before it must be reaped. Returns a sentence for the log.
-  std::string begin_succession(int local_rank);
 
   // Returns whether the worker is within an update of its tensors, which it had better get through before it is
   // stopped.
@@ -84,19 +77,15 @@ class KeptMemories {
     std::optional<Memory> memory;
     bool is_handed_out = false;  // to the worker's process
     bool is_new = false;         // made in this round
-    // Set if that takes the place of one that was killed in this round.
-    std::optional<rendezvous::SuccessorPlan> succession = {};
   };
   struct Kept {
     std::vector<Slot> slots;  // by local rank
     rendezvous::KeptPlan plan;
   };
 
-  static bool is_torn(const Slot& slot);
   static void hand_plan(const Kept& kept, std::size_t local_rank, Handed& handed);
   static bool is_sharded(const Slot& slot);
   static std::vector<int> holders_of_parts(const Kept& kept);
-  Handed hand_to_successor(const Kept& kept, const Slot& slot) const;
   std::string why_not(int local_rank, const std::string& name, std::int64_t bytes) const;
   std::string why_no_room(std::size_t bytes) const;
   std::string why_no_files() const;

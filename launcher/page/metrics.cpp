@@ -88,7 +88,7 @@ void add_job(Page& page, const JobState& state) {
   page.one({"ddprun_job_round", "gauge", "", "Number of the round; the first one is 1."}, facts.round);
   page.one({"ddprun_job_round_uptime_seconds", "gauge", "seconds", "Time since this round began."},
            static_cast<double>(state.seconds_in_round()));
-  page.one({"ddprun_job_restarts", "counter", "", "Restarts after failures, those of single workers included."},
+  page.one({"ddprun_job_restarts", "counter", "", "Restarts after failures."},
            facts.restarts);
   page.one({"ddprun_job_max_restarts", "gauge", "", "Restarts that the job may have (--max-restarts)."},
            facts.max_restarts);

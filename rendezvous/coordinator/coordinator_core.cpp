@@ -565,7 +565,6 @@ void CoordinatorCore::on_stop_signal(const Node& node) {
 void CoordinatorCore::on_round_report(const Node& node) {
   const AgentState& state = node.state;
   if (node.seat < 0 || state.round != job_.round) return;
-  if (config_.job.max_nodes == 1) count_successors(state.successors);
   note_failures(node);
   note_own_stop(node);
   // A node that tells of a hang only now may have made an end of what was to be a restart.
@@ -1064,11 +1063,6 @@ Hang CoordinatorCore::hang_of_round() const {
   return hang;
 }
 
-void CoordinatorCore::count_successors(int successors) {
-  const int news = std::min(successors - std::exchange(successors_counted_, successors), config_.job.max_restarts);
-  for (int i = 0; i < news; ++i) budget_.spend(now_);
-}
-
 void CoordinatorCore::spend_restart() {
   ++job_.restarts;
   budget_.spend(now_);
@@ -1077,8 +1071,8 @@ void CoordinatorCore::spend_restart() {
 // Returns "2 of 3" or, with a window, "7, 2 of 3 within 1 h".
 std::string CoordinatorCore::describe_budget() const {
   const std::string of = " of " + std::to_string(config_.job.max_restarts);
-  if (!has_window()) return std::to_string(restarts_used()) + of;
-  return std::to_string(restarts_used()) + ", " + std::to_string(budget_used()) + of + " within " +
+  if (!has_window()) return std::to_string(job_.restarts) + of;
+  return std::to_string(job_.restarts) + ", " + std::to_string(budget_used()) + of + " within " +
          to_string(config_.job.restart_window);
 }
 
@@ -1124,15 +1118,6 @@ int CoordinatorCore::times_first_cause(const Node& node) const {
   return count_of(describe(node)) + (has_coordinated ? count_of(node.state.host) : 0);
 }
 
-// Counts those of single workers, which the agent of a job's only node starts by itself.
-int CoordinatorCore::restarts_used() const {
-  int successors = 0;
-  for (const auto& [incarnation, node] : roster_.nodes()) {
-    if (config_.job.max_nodes == 1 && node.seat >= 0) successors = std::max(successors, node.state.successors);
-  }
-  return job_.restarts + (has_window() ? successors : std::min(successors, config_.job.max_restarts - job_.restarts));
-}
-
 const char* CoordinatorCore::word_for(const Node& node) const {
   if (node.cut) return "cut off";
   if (node.leaving) return "leaving";
@@ -1156,7 +1141,7 @@ JobFacts CoordinatorCore::facts() const {
   constexpr const char* kPhases[] = {"gathering", "opening", "running", "stopping", "over"};
   JobFacts facts{.phase = kPhases[static_cast<int>(job_.phase)],
                  .round = job_.round,
-                 .restarts = restarts_used(),
+                 .restarts = job_.restarts,
                  .max_restarts = config_.job.max_restarts,
                  .min_nodes = config_.job.min_nodes,
                  .max_nodes = config_.job.max_nodes,

@@ -200,8 +200,7 @@ class CoordinatorCore {
   Phase phase() const { return job_.phase; }
   int round() const { return job_.round; }
   int restarts() const { return job_.restarts; }
-  int restarts_used() const;  // with those of single workers
-  int budget_used() const { return has_window() ? budget_.used(now_) : restarts_used(); }
+  int budget_used() const { return has_window() ? budget_.used(now_) : job_.restarts; }
   bool over() const { return job_.phase == Phase::Over; }
   // Whether there is a record of which it is not known yet whether a node of its job lives.
   bool asks() const { return question_.has_value(); }
@@ -353,7 +352,6 @@ class CoordinatorCore {
   bool makes_room(const Node& node) const;
   int times_first_cause(const Node& node) const;
   void spend_restart();
-  void count_successors(int successors);
   std::string describe_budget() const;
   void end(const Directive& exit);
   void finish(Directive exit);
@@ -397,7 +395,6 @@ class CoordinatorCore {
   std::string instance_;                     // as in JobRecord
   std::optional<JobRecord::Before> before_;  // as in JobRecord
   std::map<std::string, int> first_causes_;  // how often a node, by name, was the first cause of the end of a round
-  int successors_counted_ = 0;               // in budget_
   std::string addresses_differ_;             // the newest warning that the nodes have no MASTER_ADDR in common
   std::optional<Question> question_;
   bool own_leaves_ = false;                // the own agent was let go: another node is to coordinate

@@ -15,7 +15,7 @@
 //     shadow = s-1   once its part of the tensors is in the shadow, and all of its own ones
 //     begun = s      before the update writes to the tensors; first the record `begun` of s, and the shadow
 //     updated = s    after the last write
-//     done = s       where the next step starts; first the record `done` of s, and its position
+//     done = s       where the next step starts; first the record `done` of s
 //
 // so that whatever kills it, the marks say what the tensors are. A mark is one 8-byte store. Records of neighbouring
 // steps are in different places: the older one is whole while the newer one is written.
@@ -31,21 +31,13 @@
 
 namespace ddp::rendezvous {
 
-inline constexpr std::uint64_t kKeptVersion = 0x6464706b65700004;  // "ddpkep", and the number of the layout
+inline constexpr std::uint64_t kKeptVersion = 0x6464706b65700005;  // "ddpkep", and the number of the layout
 inline constexpr std::size_t kKeptPage = 4096;
 inline constexpr std::int64_t kNoStep = -1;
 
 // A number in shared memory that its worker writes and others read.
 using KeptMark = std::atomic<std::int64_t>;
 static_assert(KeptMark::is_always_lock_free);
-
-// Where the worker was among the collectives of its group (collectives::Position) when it was done with a step, for a
-// process that takes its place while the others go on. It is written before the mark.
-struct KeptPosition {
-  KeptMark step;        // kNoStep: none
-  std::uint64_t group;  // the number of the group's memory; a position in another group means nothing
-  std::uint64_t call, chunks, window;
-};
 
 struct alignas(kKeptPage) KeptHeader {
   std::uint64_t version;  // written last, once the rest is there
@@ -54,7 +46,6 @@ struct alignas(kKeptPage) KeptHeader {
   std::int64_t rank, world_size;
   KeptMark begun, updated, done;  // kNoStep: none yet; of `updated` also: the tensors are being replaced
   std::array<KeptMark, 2> begun_records, done_records;  // the step of the record in each place; kNoStep: none
-  std::array<KeptPosition, 2> positions;                // in two places, as records are
   std::int64_t shadow_part, shadow_parts;               // number of this worker's part, from 0; no parts: no shadow
   KeptMark shadow;                                      // the step after which the part was copied; kNoStep: none
   std::uint64_t own_layout, own_bytes;                  // what only this rank has

@@ -283,21 +283,8 @@ KeptPlan plan_recovery_of_job(const Workers& workers) {
   return plan;
 }
 
-SuccessorPlan plan_successor(const KeptFacts& worker) {
-  const std::int64_t done = worker.done;
-  if (!worker.is_there || !has_done_record(worker, done)) return {};
-  if (worker.begun == done && worker.is_whole()) return {GoOn::AfterStep, done, false};
-  if (worker.begun != done + 1 || !has_begun_record(worker, worker.begun)) return {};
-  return {GoOn::WithinStep, worker.begun, !worker.is_whole()};
-}
-
 bool is_update_worth_finishing(const KeptFacts& worker) {
   return !worker.is_whole() && !(worker.is_sharded && worker.shadow_parts > 0);
-}
-
-bool has_tensors_for(const KeptFacts& worker, const KeptFacts& other, std::int64_t step) {
-  return other.is_there && other.layout == worker.layout && other.tensor_bytes == worker.tensor_bytes &&
-         other.is_whole() && other.begun == step;
 }
 
 }  // namespace ddp::rendezvous

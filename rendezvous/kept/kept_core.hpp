@@ -82,24 +82,7 @@ KeptPlan plan_recovery(const std::vector<KeptFacts>& workers, int base_rank, int
 // Where ranks have tensors of their own, those of a lost node are nowhere, and nothing is used.
 KeptPlan plan_recovery_of_job(const std::vector<KeptFacts>& workers);
 
-// What one process does that takes the place of a worker that was killed, while the others run on and wait for it. It
-// rests on the two facts above, and on a third: results of collectives since a worker was last done with a step are
-// there for its successor, and the others wait for it before they go on to the step after the next mark `done`.
-//
-//     whole, after its last step                it goes on after that step
-//     whole, with the update of the next step   it does that step again, and its update writes nothing
-//     within that update                        the same, with the tensors of another worker, which gets there and
-//                                               no further
-struct SuccessorPlan {
-  GoOn go_on = GoOn::Nowhere;
-  std::int64_t step = kNoStep;  // whose update is in the tensors, or will be
-  bool needs_tensors = false;   // another worker has them once it is through with the update
-};
-SuccessorPlan plan_successor(const KeptFacts& worker);
 // Returns whether it is of use that a worker that is within its update gets through it before it is stopped. With a
 // shadow of its own tensors it is not: where any rank is torn, all go back.
 bool is_update_worth_finishing(const KeptFacts& worker);
-// Returns whether a worker has the tensors after the update of a step, as one with these facts needs them.
-bool has_tensors_for(const KeptFacts& worker, const KeptFacts& other, std::int64_t step);
-
 }  // namespace ddp::rendezvous

@@ -146,7 +146,6 @@ std::optional<std::string> accept(AgentState& state) {
   check_host(check, "endpoint_host", state.endpoint_host);
   check.at_most("role", state.role.size(), kMaxRoleBytes);
   check.in_range("round", state.round, 0, kMaxInt);
-  check.in_range("successors", state.successors, 0, kMaxInt);
   check.in_range("hang", static_cast<int>(state.hang), 0, static_cast<int>(Hang::End));
   check.in_range("stop_signal", state.stop_signal, 0, kMaxNamedSignal);
   const bool has_run = state.round > 0;

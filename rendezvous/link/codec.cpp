@@ -58,7 +58,6 @@ bool is_known(const json&, const Look&) {
 
 // Members that are left out where they are zero, so that older releases' messages are read as well.
 void read_optional(const json& message, AgentState& state) {
-  state.successors = message.value("successors", 0);
   state.wanted_rank = message.value("wanted_rank", -1);
   state.can_look = message.value("can_look", false);
   state.hang = static_cast<Hang>(message.value("hang", 0));
@@ -99,7 +98,6 @@ DecodedFrame decode(std::string_view body) {
 
 std::string encode(const AgentState& state) {
   json message = state;
-  if (state.successors > 0) message["successors"] = state.successors;
   if (state.wanted_rank >= 0) message["wanted_rank"] = state.wanted_rank;
   if (state.can_look) message["can_look"] = true;
   if (state.hang != Hang::None) message["hang"] = static_cast<int>(state.hang);

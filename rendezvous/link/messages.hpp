@@ -119,7 +119,6 @@ struct AgentState {
   int stop_signal = 0;                  // the user stopped this agent with this signal; SIGKILL: a second time
   std::vector<int> unkillable;          // pids that outlived SIGKILL
   bool is_ending = false;               // a worker of `round` that could stay can no longer: the job is about to end
-  int successors = 0;                   // processes that took the place of single workers; each counts as a restart
   bool can_look = false;                // it knows LookRequest
   bool left = false;                    // the last message: nothing runs here any more, and this agent exits
   bool operator==(const AgentState&) const = default;

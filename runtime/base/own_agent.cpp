@@ -8,14 +8,13 @@
 
 namespace ddp::runtime {
 
-std::optional<rendezvous::DescriptorMessage> ask_own_agent(const std::string& ask, const std::string& members,
-                                                           const std::vector<int>& descriptors) {
+std::optional<rendezvous::DescriptorMessage> ask_own_agent(const std::string& ask, const std::string& members) {
   const char* socket = std::getenv(rendezvous::contract::kAgentSocket);
   const char* incarnation = std::getenv(rendezvous::contract::kIncarnation);
   if (socket == nullptr || incarnation == nullptr) return std::nullopt;
   const std::string request = "{\"version\":" + std::to_string(rendezvous::kAgentSocketVersion) + ",\"ask\":\"" + ask +
                               "\",\"incarnation\":\"" + incarnation + "\"" + members + "}";
-  return rendezvous::ask_agent(socket, request, descriptors);
+  return rendezvous::ask_agent(socket, request);
 }
 
 }  // namespace ddp::runtime

@@ -4,7 +4,6 @@
 
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "rendezvous/base/descriptor_message.hpp"
 
@@ -12,7 +11,6 @@ namespace ddp::runtime {
 
 // Returns the answer; nothing if no agent with a socket has started this process. `members` are those of the request
 // besides version, ask and incarnation: `,"bytes":4096`. Throws rendezvous::Error.
-std::optional<rendezvous::DescriptorMessage> ask_own_agent(const std::string& ask, const std::string& members = "",
-                                                           const std::vector<int>& descriptors = {});
+std::optional<rendezvous::DescriptorMessage> ask_own_agent(const std::string& ask, const std::string& members = "");
 
 }  // namespace ddp::runtime

@@ -41,8 +41,6 @@ const char* operation_name(OperationKind kind) {
       return "scatter_object";
     case OperationKind::Allocate:
       return "allocate";
-    case OperationKind::Mark:
-      return "mark";
   }
   return "unknown operation";
 }

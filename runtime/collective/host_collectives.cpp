@@ -77,8 +77,6 @@ ddp_backend_status HostCollectives::perform(const Operation& o, std::uint32_t ta
           o, place_, [&](const Operation& part) { return perform(part, tag, timeout, error); }, error);
     case OperationKind::Allocate:
       return backend_.allocate(group_, o.count, tag, timeout, static_cast<void**>(o.data), error);
-    case OperationKind::Mark:
-      return collectives::mark(group_, timeout, error);
     case OperationKind::AllReduce:
     case OperationKind::Reduce:
     case OperationKind::ReduceScatter:

@@ -8,7 +8,7 @@
 namespace ddp::runtime {
 
 bool is_barrier(OperationKind kind) {
-  return kind == OperationKind::Barrier || kind == OperationKind::MonitoredBarrier || kind == OperationKind::Mark;
+  return kind == OperationKind::Barrier || kind == OperationKind::MonitoredBarrier;
 }
 
 bool has_root(OperationKind kind) {

@@ -29,7 +29,6 @@ enum class OperationKind : std::int32_t {
   GatherObject,
   ScatterObject,
   Allocate,
-  Mark,  // see ProcessGroup::mark()
 };
 
 constexpr std::int32_t kAnyRank = DDP_ANY_RANK;

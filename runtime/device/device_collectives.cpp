@@ -97,7 +97,6 @@ ddp_backend_status DeviceCollectives::enqueue(const Operation& o, const NcclGrou
     case OperationKind::GatherObject:
     case OperationKind::ScatterObject:
     case OperationKind::Allocate:
-    case OperationKind::Mark:
       return DDP_BACKEND_UNSUPPORTED;  // not on the memory of a device
   }
   if (o.input_counts.empty()) {

@@ -101,8 +101,6 @@ void ProcessGroup::enter(const Operation& operation, Milliseconds timeout, Lock&
                                                 (on_device ? "nccl" : "gloo") +
                                                 "\", or \"cpu:gloo,cuda:nccl\" for both");
   }
-  const bool is_repeatable = !operation.is_message() && operation.kind != OperationKind::MonitoredBarrier;
-  if (awaits_successors() && !is_repeatable) config_.forgo_successors();
   changed_.wait(lock, [&] { return state_ != State::Failing; });
   // The first operation after the loss of a peer fails with its cause, all later ones as aborted.
   if (!unheard_.empty()) {

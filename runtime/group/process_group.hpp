@@ -7,8 +7,7 @@
 //   * Messages between two ranks (process_group_messages.cpp) start at once, independently of everything else.
 //   * Operations on GPU memory (process_group_device.cpp) share the numbers of collectives but run in order on a stream
 //     of the group's own: see device_collectives.hpp.
-// process_group_failures.cpp is how a group fails, process_group_memory.cpp is memory for its buffers,
-// process_group_successors.cpp is for new processes that take the place of ranks that died.
+// process_group_failures.cpp is how a group fails, process_group_memory.cpp is memory for its buffers.
 //
 //     Alive --an operation fails, or its deadline passes--> Failing --the cause is known--> Dead
 //
@@ -32,7 +31,6 @@
 #include <thread>
 #include <vector>
 
-#include "collectives/host/successors/position.hpp"
 #include "ddp/backend.h"
 #include "rendezvous/base/error.hpp"
 #include "rendezvous/store/store.hpp"
@@ -74,10 +72,6 @@ class ProcessGroup final : private DeadlineWatch::Watched {
     // Publishes this rank's reason for the other ranks, which only see a broken connection. If another rank was first,
     // returns that rank's reason instead. Must not throw.
     std::function<std::string(const std::string&)> publish_cause;
-    bool is_successor = false;  // this process takes the place of one that died; the connection awaits successors
-    // Set if the connection awaits successors: tells the launcher that no process of this job can have one. Must not
-    // throw.
-    std::function<void()> forgo_successors{};
   };
 
   ProcessGroup(Config config, DeadlineWatch& watch);
@@ -106,26 +100,6 @@ class ProcessGroup final : private DeadlineWatch::Watched {
   void* allocate(std::size_t bytes, Milliseconds timeout = kGroupsOwnTimeout);
   // Frees memory of allocate(); what is left is freed with the group.
   void free(void* memory);
-
-  // Returns whether a new process can take the place of a rank that dies, while the others go on waiting for it. Such a
-  // group runs on a node's shared memory by the backend "ddp" (collectives/host/successors), and has the functions
-  // below. Messages, and barriers that say who is missing, end that for the whole job.
-  bool awaits_successors() const { return static_cast<bool>(config_.forgo_successors); }
-  // Returns whether this process is such a one. It first repeats the operations of the start: those before the first
-  // mark. Then it catches up, and marks.
-  bool is_successor() const { return config_.is_successor; }
-  // Returns whether the start can be repeated; to be asked after the first mark.
-  bool keeps_start() const;
-  // The descriptor of the group's memory, which is the group's, and a number that no other living memory has.
-  int memory_descriptor() const;
-  std::uint64_t memory_number() const;
-  // Returns where this rank is in the group's collectives, of which none is in flight then.
-  collectives::Position position();
-  // Goes on where the process before this one was when it asked for this position. Throws rendezvous::Error if this
-  // one has made other calls.
-  void catch_up(const collectives::Position& position);
-  // Lets the group forget the results of the collectives before; those of the start stay. A collective.
-  void mark() { run({.kind = OperationKind::Mark}); }
 
   // Waits for the operation, and blocks for operations on GPU memory too.
   void synchronize(std::uint64_t sequence);

@@ -65,10 +65,6 @@ KeptAgreement agree_on_kept(ProcessGroup& world, const FoundMemory& own) {
       std::any_of(found.begin(), found.end(), [](const FoundMemory& its) { return its.own_bytes > 0; });
   agreement.plan = plan_for(found, agreement.is_sharded);
   const KeptPlan& plan = agreement.plan;
-  const auto give_up = [&](std::string why) {
-    agreement.plan = not_used(std::move(why));
-    return agreement;
-  };
   if (!plan.usable()) return agreement;
   for (std::size_t rank = 0; rank < found.size(); ++rank) {
     const bool has_source = plan.source >= found[rank].first_offered && plan.source <= found[rank].last_offered;
@@ -76,10 +72,11 @@ KeptAgreement agree_on_kept(ProcessGroup& world, const FoundMemory& own) {
         !plan.copies[rank] || found[rank].bytes == 0 || found[rank].offered_step == plan.step || has_source;
     agreement.over_network.push_back(!has_them);
     if (has_them) continue;
-    const std::string who = "rank " + std::to_string(rank);
-    if (plan.source < 0) return give_up(who + " has no tensors of step " + std::to_string(plan.step));
-    // A process that takes this rank's place would have to repeat it.
-    if (world.awaits_successors()) return give_up(who + " found nothing that it can use");
+    if (plan.source < 0) {
+      agreement.plan =
+          not_used("rank " + std::to_string(rank) + " has no tensors of step " + std::to_string(plan.step));
+      return agreement;
+    }
   }
   if (plan.source >= 0) agreement.source = found[static_cast<std::size_t>(plan.source)].memory;
   return agreement;

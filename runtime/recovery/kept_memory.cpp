@@ -10,7 +10,6 @@
 
 #include "rendezvous/base/error.hpp"
 #include "runtime/base/buffer.hpp"
-#include "runtime/base/own_agent.hpp"
 #include "runtime/collective/make_operation.hpp"
 
 namespace ddp::runtime {
@@ -60,36 +59,18 @@ void warn_of_shards(const ProcessGroup& world, const std::string& name) {
 }  // namespace
 
 KeptMemory::KeptMemory(ProcessGroup& world, Options options)
-    : marks_in_(world.awaits_successors() ? &world : nullptr),
-      options_(checked(std::move(options))),
+    : options_(checked(std::move(options))),
       shadow_(Shadow::of_rank(world.rank())),
       places_(shared_bytes(), record_bytes(options_.record), shadow_.parts, options_.own_bytes) {
   if (!world.reaches_host_memory()) {
     throw Error(ErrorCode::InvalidArgument, "ddp_keep: the session needs a backend for the CPU's memory");
   }
   const auto began = std::chrono::steady_clock::now();
-  // A successor reads the records alone, until its start is over.
-  const auto pages = world.is_successor() ? Mapping::Pages::AtFirstUse : Mapping::Pages::Now;
-  offer_ = ask_for_kept_memory(options_.name, places_.all, pages);
+  offer_ = ask_for_kept_memory(options_.name, places_.all);
   parts_ = facts_of_parts(offer_.parts);
   const bool had_some = header().version == rendezvous::kKeptVersion;
   const KeptAgreement agreement = agree_on_kept(world, found_memory());
-  if (world.is_successor()) {
-    if (offer_.go_on == GoOn::Nowhere || !has_own_memory() || header().rank != world.rank()) {
-      throw Error(ErrorCode::System, "kept memory \"" + options_.name +
-                                         "\": taking the place of a process that died: what that one kept cannot be "
-                                         "used (has the program changed?)");
-    }
-    recover(offer_.go_on, offer_.step);
-    if (offer_.source || !offer_.parts.empty()) {
-      mark_taking();
-      take_tensors();
-      mark_taken();
-    }
-    recovered_ = "takes the place of a process that died, and " + recovered_;
-    restore_record(places_.done_record(step_));
-    offer_.memory.make_private(offer_.file.get());
-  } else if (agreement.plan.usable()) {
+  if (agreement.plan.usable()) {
     recover_with(world, agreement);
   } else {
     make(world, agreement.is_sharded);
@@ -100,7 +81,6 @@ KeptMemory::KeptMemory(ProcessGroup& world, Options options)
   if (agreement.is_sharded && offer_.outlives_process && shadow_.parts == 0) warn_of_shards(world, options_.name);
   const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - began);
   if (found_) recovered_ += " (" + std::to_string(took.count()) + " ms)";
-  if (!world.is_successor()) offer_.file.close();
 }
 
 // Returns whether the memory is this program's. Whose ranks they were the plan compares.
@@ -138,7 +118,6 @@ void KeptMemory::make(const ProcessGroup& world, bool is_sharded) {
                                      &h.done_records[0], &h.done_records[1], &h.shadow}) {
     mark->store(kNoStep, std::memory_order_release);
   }
-  for (rendezvous::KeptPosition& position : h.positions) position.step.store(kNoStep, std::memory_order_release);
   h.layout = options_.layout;
   h.tensor_bytes = shared_bytes();
   h.own_layout = options_.own_layout;
@@ -270,47 +249,9 @@ void KeptMemory::restore_record(std::size_t place) {
   }
 }
 
-// Notes where this rank is in the world, which it marks next.
-void KeptMemory::save_position(std::int64_t step) {
-  const collectives::Position position = marks_in_->position();
-  rendezvous::KeptPosition& saved = header().positions[rendezvous::KeptPlaces::slot(step)];
-  saved.step.store(kNoStep, std::memory_order_seq_cst);
-  saved.group = marks_in_->memory_number();
-  saved.call = position.call;
-  saved.chunks = position.chunks;
-  saved.window = position.window;
-  saved.step.store(step, std::memory_order_release);
-}
-
-// Goes on where the process before this one was. What the start has written is forgotten.
-void KeptMemory::take_place() {
-  offer_.memory.share(offer_.file.get());
-  offer_.file.close();
-  restore_record(places_.done_record(step_));
-  const rendezvous::KeptPosition& saved = header().positions[rendezvous::KeptPlaces::slot(step_)];
-  if (saved.step.load(std::memory_order_acquire) != step_ || saved.group != marks_in_->memory_number()) {
-    throw Error(ErrorCode::System, "kept memory \"" + options_.name + "\": taking the place of a process that died: " +
-                                       "it has not noted where it was in this group");
-  }
-  marks_in_->catch_up({saved.call, saved.chunks, saved.window});
-}
-
-// Ends the start with the first mark of this process. From now on it can have a successor.
-void KeptMemory::end_start() {
-  has_ended_start_ = true;
-  if (marks_in_ == nullptr) return;
-  marks_in_->mark();
-  if (marks_in_->is_successor()) {
-    ask_own_agent("arrived");
-  } else if (marks_in_->rank() == 0 && marks_in_->keeps_start()) {
-    ask_own_agent("await", "", {marks_in_->memory_descriptor()});
-  }
-}
-
 bool KeptMemory::begun() {
-  const bool lacks_mark = marks_in_ != nullptr && !has_ended_start_;
-  if (state_ != State::Between || lacks_mark) {
-    const char* what = state_ == State::NotStarted || lacks_mark ? "the start" : "the step before";
+  if (state_ != State::Between) {
+    const char* what = state_ == State::NotStarted ? "the start" : "the step before";
     throw Error(ErrorCode::InvalidArgument, "kept memory \"" + options_.name + "\": an update began, and " + what +
                                                 " is not marked as done (ddp_kept_done, ddp::Kept::step)");
   }
@@ -339,29 +280,18 @@ void KeptMemory::done() {
     throw Error(ErrorCode::InvalidArgument,
                 "kept memory \"" + options_.name + "\": the step is over, and its update is not complete");
   }
-  if (state_ == State::Between && has_ended_start_) return;
+  if (state_ == State::Between) return;
   KeptHeader& h = header();
-  const bool takes_place = marks_in_ != nullptr && marks_in_->is_successor() && !has_ended_start_;
-  const std::int64_t step = state_ == State::Between ? step_ : state_ == State::NotStarted ? 0 : step_ + 1;
-  if (state_ != State::Between)
-    save_record(places_.done_record(step), h.done_records[rendezvous::KeptPlaces::slot(step)], step);
-  if (takes_place) {
-    take_place();
-  } else if (marks_in_ != nullptr) {
-    save_position(step);
-  }
+  const std::int64_t step = state_ == State::NotStarted ? 0 : step_ + 1;
+  save_record(places_.done_record(step), h.done_records[rendezvous::KeptPlaces::slot(step)], step);
   if (state_ == State::NotStarted) {
     h.begun.store(0, std::memory_order_release);
     h.updated.store(0, std::memory_order_release);
   }
-  if (state_ != State::Between) {
-    h.done.store(step, std::memory_order_release);
-    is_in_tensors_ = false;
-  }
+  h.done.store(step, std::memory_order_release);
+  is_in_tensors_ = false;
   step_ = step;
   state_ = State::Between;
-  if (!has_ended_start_) return end_start();
-  if (marks_in_ != nullptr) marks_in_->mark();
 }
 
 }  // namespace ddp::runtime

@@ -1,14 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Memory of a worker that its successor finds: tensors, and a record of whatever else a step needs. It writes the marks
-// of a step (rendezvous/kept/arena.hpp), and in a new process carries out what the agent has planned from those of the
-// process before (rendezvous/kept/kept_core.hpp).
+// Memory of a worker that its next process finds: tensors, and a record of whatever else a step needs. It writes the
+// marks of a step (rendezvous/kept/arena.hpp), and in a new process carries out what the agent has planned from those
+// of the process before (rendezvous/kept/kept_core.hpp).
 //
 //     begun() ──▶ the update writes to the tensors ──▶ updated() ──▶ done() ──▶ begun() ...
-//
-// If the world awaits successors, each done() of a step is also a mark of the world, with this rank's position in the
-// record, and the first one of a process ends its start. A process that takes the place of another, while the others
-// run on, repeats the start. What it writes meanwhile stays in this process: it finds the tensors and the record at the
-// first done(), and then the world's marks and calls go on where the process before it was.
 //
 // One thread at a time.
 #pragma once
@@ -31,16 +26,16 @@ class KeptMemory {
  public:
   struct Options {
     std::string name;
-    std::size_t bytes = 0;           // size of the tensors
-    std::uint64_t layout = 0;        // any number that says how the bytes are used
-    std::size_t own_bytes = 0;       // the first bytes, which only this rank has
-    std::uint64_t own_layout = 0;    // any number that says how those are used
-    std::vector<ddp_buffer> record;  // this rank's memory that a step needs: copied at marks, and back in a successor
+    std::size_t bytes = 0;         // size of the tensors
+    std::uint64_t layout = 0;      // any number that says how the bytes are used
+    std::size_t own_bytes = 0;     // the first bytes, which only this rank has
+    std::uint64_t own_layout = 0;  // any number that says how those are used
+    std::vector<ddp_buffer>
+        record;  // this rank's memory that a step needs: copied at marks, and back in the next process
   };
 
   // Every rank of `world` calls it: they compare what they have found, and use it only if it is the same step.
-  // If something is found, the tensors and the record are filled. The world must stay if it awaits successors. Throws
-  // rendezvous::Error.
+  // If something is found, the tensors and the record are filled. Throws rendezvous::Error.
   KeptMemory(ProcessGroup& world, Options options);
 
   // Returns the tensors, this rank's own first.
@@ -60,7 +55,7 @@ class KeptMemory {
   // Marks that the update is complete.
   void updated();
   // Marks that the step is over. The first call marks the start. Another call without an update between changes
-  // nothing. A collective if the world awaits successors.
+  // nothing.
   void done();
 
  private:
@@ -80,13 +75,9 @@ class KeptMemory {
   void mark_taken();
   std::size_t shared_bytes() const { return options_.bytes - options_.own_bytes; }
   void* tensors() const { return offer_.memory.at(places_.tensors); }
-  void save_position(std::int64_t step);
-  void end_start();
-  void take_place();
   void save_record(std::size_t place, rendezvous::KeptMark& mark, std::int64_t step);
   void restore_record(std::size_t place);
 
-  ProcessGroup* const marks_in_;  // the world, if it awaits successors; else null
   const Options options_;
   const Shadow shadow_;
   const rendezvous::KeptPlaces places_;
@@ -97,7 +88,6 @@ class KeptMemory {
   std::int64_t tensors_step_ = rendezvous::kNoStep;  // the step whose update was in the tensors that were found
   bool is_in_tensors_ = false;                       // the update of the step that is under way
   State state_ = State::NotStarted;
-  bool has_ended_start_ = false;
   std::int64_t step_ = 0;
   std::string recovered_;
 };

@@ -8,10 +8,7 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <cstring>
-#include <optional>
-#include <thread>
 #include <utility>
 
 #include "rendezvous/agent_client.hpp"
@@ -25,10 +22,6 @@ namespace {
 using rendezvous::Error;
 using rendezvous::ErrorCode;
 using rendezvous::system_error;
-
-// Time for another rank to get through the update in which the process before this one died.
-constexpr std::chrono::milliseconds kTensorsWithin{60'000};
-constexpr std::chrono::milliseconds kBetweenQuestions{1};
 
 [[noreturn]] void keep_failed(const std::string& name, const std::string& why) {
   throw Error(ErrorCode::System, "keep memory \"" + name + "\": " + why);
@@ -45,23 +38,6 @@ std::string members_for(const std::string& name, std::size_t bytes) {
          "\",\"bytes\":" + std::to_string(bytes);
 }
 
-// Asks the agent until it has an answer: a successor may have to wait for tensors of another rank. Returns nothing
-// without an agent.
-std::optional<rendezvous::DescriptorMessage> ask(const std::string& name, std::size_t bytes) {
-  const auto until = std::chrono::steady_clock::now() + kTensorsWithin;
-  while (true) {
-    auto answer = ask_own_agent("keep", members_for(name, bytes));
-    if (!answer) return std::nullopt;
-    if (const auto error = rendezvous::text_in(answer->text, "error"))
-      keep_failed(name, "ddprun refuses it: " + *error);
-    if (!rendezvous::number_in(answer->text, "wait")) return answer;
-    if (std::chrono::steady_clock::now() >= until) {
-      keep_failed(name, "no other rank was through with the update in " + rendezvous::to_string(kTensorsWithin));
-    }
-    std::this_thread::sleep_for(kBetweenQuestions);
-  }
-}
-
 // Gives the file its memory. Without it the first write would be a SIGBUS where there is no more. A file that a process
 // before this one has filled has it; asking again would take the kernel a look at each page.
 void allocate_all(int file, const struct stat& facts, std::size_t bytes, const std::string& name) {
@@ -76,10 +52,9 @@ void allocate_all(int file, const struct stat& facts, std::size_t bytes, const s
 
 }  // namespace
 
-Mapping::Mapping(int file, std::size_t bytes, bool may_write, Pages pages) : bytes_(bytes) {
+Mapping::Mapping(int file, std::size_t bytes, bool may_write) : bytes_(bytes) {
   const int protection = may_write ? PROT_READ | PROT_WRITE : PROT_READ;
-  const int of_file = pages == Pages::Now ? MAP_SHARED | MAP_POPULATE : MAP_SHARED;
-  const int kind = file >= 0 ? of_file : MAP_PRIVATE | MAP_ANONYMOUS;
+  const int kind = file >= 0 ? MAP_SHARED | MAP_POPULATE : MAP_PRIVATE | MAP_ANONYMOUS;
   void* const start = mmap(nullptr, bytes, protection, kind, file, 0);
   if (start == MAP_FAILED) {
     system_error("mapping " + std::to_string(bytes) + " bytes to keep");
@@ -99,18 +74,13 @@ Mapping& Mapping::operator=(Mapping&& other) noexcept {
   return *this;
 }
 
-void Mapping::replace(int file, int kind) {
-  void* const start = mmap(start_, bytes_, PROT_READ | PROT_WRITE, kind | MAP_FIXED, file, 0);
-  if (start != MAP_FAILED) return;
-  system_error("mapping " + std::to_string(bytes_) + " bytes to keep");
-}
-
-void Mapping::make_private(int file) { replace(file, MAP_PRIVATE); }
-void Mapping::share(int file) { replace(file, MAP_SHARED | MAP_POPULATE); }
-
-KeptOffer ask_for_kept_memory(const std::string& name, std::size_t bytes, Mapping::Pages pages) {
+KeptOffer ask_for_kept_memory(const std::string& name, std::size_t bytes) {
   KeptOffer offer;
-  auto answer = ask(name, bytes);
+  auto answer = ask_own_agent("keep", members_for(name, bytes));
+  if (answer) {
+    if (const auto error = rendezvous::text_in(answer->text, "error"))
+      keep_failed(name, "ddprun refuses it: " + *error);
+  }
   if (!answer || answer->descriptors.empty()) {
     offer.memory = Mapping(-1, bytes, true);
     return offer;
@@ -121,17 +91,16 @@ KeptOffer ask_for_kept_memory(const std::string& name, std::size_t bytes, Mappin
     keep_failed(name, "ddprun's memory has another size (use ddprun and libddp of one release)");
   }
   allocate_all(file, facts, bytes, name);
-  offer.memory = Mapping(file, bytes, true, pages);
+  offer.memory = Mapping(file, bytes, true);
   offer.outlives_process = true;
   const auto go_on = rendezvous::number_in(answer->text, "go_on").value_or(0);
   if (go_on == 1 || go_on == 2) offer.go_on = static_cast<rendezvous::GoOn>(go_on);
   offer.step = rendezvous::number_in(answer->text, "step").value_or(rendezvous::kNoStep);
-  offer.file = std::move(answer->descriptors[0]);
-  answer->descriptors.erase(answer->descriptors.begin());
   if (rendezvous::number_in(answer->text, "parts").value_or(0) > 0) {
+    answer->descriptors.erase(answer->descriptors.begin());
     offer.parts = std::move(answer->descriptors);
-  } else if (!answer->descriptors.empty()) {
-    offer.source = std::move(answer->descriptors[0]);
+  } else if (answer->descriptors.size() > 1) {
+    offer.source = std::move(answer->descriptors[1]);
   }
   return offer;
 }

@@ -15,33 +15,23 @@ namespace ddp::runtime {
 // A mapping that ends with the object.
 class Mapping {
  public:
-  enum class Pages { Now, AtFirstUse };
-
   Mapping() = default;
   // Maps a file, or zeroed memory without one. Throws rendezvous::Error.
-  Mapping(int file, std::size_t bytes, bool may_write, Pages pages = Pages::Now);
+  Mapping(int file, std::size_t bytes, bool may_write);
   ~Mapping();
   Mapping(Mapping&& other) noexcept;
   Mapping& operator=(Mapping&& other) noexcept;
-
-  // Have what is written from now on stay in this process, or reach the file `file` again, which the mapping is of.
-  // Then all that was written meanwhile is gone. The place is the same. Throw rendezvous::Error.
-  void make_private(int file);
-  void share(int file);
 
   std::byte* at(std::size_t offset) const { return static_cast<std::byte*>(start_) + offset; }
   explicit operator bool() const { return start_ != nullptr; }
 
  private:
-  void replace(int file, int kind);
-
   void* start_ = nullptr;
   std::size_t bytes_ = 0;
 };
 
 struct KeptOffer {
   Mapping memory;
-  rendezvous::Descriptor file = {};  // the memory, if it outlives the process
   bool outlives_process = false;
   rendezvous::GoOn go_on = rendezvous::GoOn::Nowhere;
   std::int64_t step = rendezvous::kNoStep;
@@ -51,7 +41,7 @@ struct KeptOffer {
 };
 
 // Asks the agent for `bytes` under this name. Throws rendezvous::Error, also if the agent refuses.
-KeptOffer ask_for_kept_memory(const std::string& name, std::size_t bytes, Mapping::Pages pages);
+KeptOffer ask_for_kept_memory(const std::string& name, std::size_t bytes);
 
 // Copies bytes from another worker's kept memory, or from what an earlier process has kept. Throws rendezvous::Error.
 void read_kept(int file, std::byte* to, std::size_t bytes, std::size_t offset);

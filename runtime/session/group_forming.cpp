@@ -182,9 +182,7 @@ ddp_backend_status GroupForming::open(ddp_backend_error& error) {
   config.init_timeout_ms = time_left().count();
   config.store = {static_cast<Store*>(&store), &backend_set, &backend_get};
   ddp_backend_group* connection = nullptr;
-  const ddp_backend_status status = plan_.succession == Succession::None
-                                        ? plan_.backend->group_create(&config, &connection, &error)
-                                        : open_awaited_group(plan_.succession, config, &connection, &error);
+  const ddp_backend_status status = plan_.backend->group_create(&config, &connection, &error);
   if (status != DDP_BACKEND_OK) return status;
   {
     const std::lock_guard lock(mutex_);

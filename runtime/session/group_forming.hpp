@@ -19,7 +19,6 @@
 #include "ddp/backend.h"
 #include "rendezvous/base/error.hpp"
 #include "runtime/device/device_collectives.hpp"
-#include "runtime/session/awaited_group.hpp"
 #include "runtime/session/group_members.hpp"
 
 namespace ddp::rendezvous {
@@ -32,12 +31,11 @@ struct GroupPlan {
   std::string name;
   std::string key_prefix;  // begins its keys in the store: equal on all members, used by no other group
   Members members;
-  int rank = 0;                                               // this process's rank in the group
-  const ddp_backend_table* backend = nullptr;                 // null: no backend for CPU memory
-  std::shared_ptr<collectives::CudaDevice> device = nullptr;  // null: no backend for GPU memory
-  std::string address;                                        // at which the other members reach this process
-  std::chrono::milliseconds init_timeout{0};                  // from now until all are connected
-  Succession succession = Succession::None;
+  int rank = 0;                                                         // this process's rank in the group
+  const ddp_backend_table* backend = nullptr;                           // null: no backend for CPU memory
+  std::shared_ptr<collectives::CudaDevice> device = nullptr;            // null: no backend for GPU memory
+  std::string address;                                                  // at which the other members reach this process
+  std::chrono::milliseconds init_timeout{0};                            // from now until all are connected
   const char* hint = "";                                                // what to check if a member never comes
   std::function<std::string(std::chrono::milliseconds)> ask_for_cause;  // see ProcessGroup::Config
 };

@@ -164,7 +164,6 @@ void JobStore::join() {
 
 void JobStore::take_rank() {
   const std::string me = describe_this_process();
-  if (info_.is_successor) return connection_->set(key("joined/" + std::to_string(info_.rank)), me);
   const std::string holder = connection_->compare_set(key("joined/" + std::to_string(info_.rank)), "", me);
   if (holder == me) return;
   const bool file = place_.kind == RendezvousPoint::Kind::File;

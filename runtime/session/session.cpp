@@ -2,7 +2,6 @@
 #include "runtime/session/session.hpp"
 
 #include <algorithm>
-#include <atomic>
 #include <csignal>
 #include <cstdio>
 #include <utility>
@@ -115,7 +114,6 @@ Session::~Session() {
   for (auto group = groups_.rbegin(); group != groups_.rend(); ++group) (*group)->operations->drain();
   const bool in_good_order = world_ != nullptr && world().alive();
   failures_.reset();
-  if (world_ != nullptr && world().awaits_successors()) leave_at_exit(nullptr);
   while (!groups_.empty()) groups_.pop_back();  // closes connections: ranks that still wait for this one fail now
   if (store_ != nullptr) store_->leave(in_good_order);
 }
@@ -157,31 +155,16 @@ void Session::form_world(const Environment& environment) {
     add(std::move(group), planned, connect_alone(planned));
     return;
   }
-  GroupPlan planned = plan(*group);
-  planned.succession = choose_succession(environment);
-  GroupForming forming(std::move(planned), store_->connection());
+  GroupForming forming(plan(*group), store_->connection());
   const RegisteredForming underway(*this, forming);
   try {
-    if (forming.plan().succession != Succession::IsSuccessor) {  // the process before it has done both
-      address_ = reachable_address(*store_, environment);
-      forming.agree();
-    }
+    address_ = reachable_address(*store_, environment);
+    forming.agree();
   } catch (const Error&) {
     forming.throw_if_ended();
     throw;
   }
   add(std::move(group), forming.plan(), forming.connect(address_));
-}
-
-// Only the first session of a process with other ranks can have successors.
-Succession Session::choose_succession(const Environment& environment) const {
-  static std::atomic<bool> has_one{false};
-  const bool compares = info_.session_name.starts_with(contract::kComparingSession);
-  const bool is_first = !compares && !info_.is_first_session && !has_one.exchange(true);
-  const Succession succession =
-      is_first ? succession_of(info_, options_.backends, debug_, environment) : Succession::None;
-  if (succession == Succession::None) forgo_successors();
-  return succession;
 }
 
 ProcessGroup* Session::form(GroupPointer group, std::unique_ptr<DeviceCollectives> device) {
@@ -193,7 +176,6 @@ ProcessGroup* Session::form(GroupPointer group, std::unique_ptr<DeviceCollective
     if (device != nullptr) connections.device = std::move(device);
     return add(std::move(group), planned, std::move(connections)).operations.get();
   }
-  forgo_successors();
   const std::unique_ptr<rendezvous::Store> store = store_->connect_again();
   GroupForming forming(std::move(planned), *store);
   const RegisteredForming underway(*this, forming);
@@ -241,11 +223,6 @@ Session::Group& Session::add(GroupPointer group, const GroupPlan& plan, GroupCon
   config.flight_recorder_size = flight_recorder_size_;
   if (call_log_ != nullptr && connections.host != nullptr) {
     config.call_log.emplace(*call_log_, group->id, group->members);
-  }
-  if (plan.succession != Succession::None && collectives::awaits_successors(*connections.host)) {
-    config.is_successor = plan.succession == Succession::IsSuccessor;
-    config.forgo_successors = &forgo_successors;
-    leave_at_exit(connections.host);
   }
   if (config.size > 1) {
     config.open_store = [this] { return store_->connect_again(); };

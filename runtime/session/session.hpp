@@ -98,7 +98,6 @@ class Session {
   bool ends(const ReportedFailure& failure, const Members& members) const;
   void leave_round(const std::string& why);
   void form_world(const Environment& environment);
-  Succession choose_succession(const Environment& environment) const;
   // `device` is set for a split, whose communicator exists already.
   ProcessGroup* form(GroupPointer group, std::unique_ptr<DeviceCollectives> device = nullptr);
   Group& add(GroupPointer group, const GroupPlan& plan, GroupConnections connections);

@@ -3,7 +3,6 @@
 // answer. The requests about memory to keep are in kept_memory_test.cpp.
 #include <fcntl.h>
 #include <signal.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
@@ -94,20 +93,6 @@ TEST_CASE("agent socket: programs that end before their answers come do the job 
   }
   CHECK(job.serves());
   CHECK(children_of(agent_of(job.process)).size() >= 2);
-}
-
-TEST_CASE("agent socket: \"await\" without a group's memory, or from nobody, makes no successors",
-          "[attacks][integration]") {
-  const AskedJob job({"--keep-memory"});
-  const std::string own = R"({"version":1,"ask":"await","incarnation":")" + job.incarnation_of(0) + "\"}";
-  CHECK_THAT(ask_agent(job.socket, own).text, Contains("a group's memory is one descriptor"));
-  const Descriptor memory(memfd_create("group", MFD_CLOEXEC));
-  CHECK_THAT(ask_agent(job.socket, own, {memory.get(), memory.get()}).text, Contains("one descriptor"));
-  const std::string nobody = R"({"version":1,"ask":"await","incarnation":"0123456789abcdef"})";
-  CHECK_THAT(ask_agent(job.socket, nobody, {memory.get()}).text, Contains("no worker of this round"));
-  const std::string group = R"({"version":1,"ask":"group","incarnation":")" + job.incarnation_of(1) + "\"}";
-  CHECK_THAT(ask_agent(job.socket, group).text, Contains("no group of this round awaits successors"));
-  CHECK(job.serves());
 }
 
 TEST_CASE("agent socket: requests that are no JSON of one object are refused in words", "[attacks][integration]") {

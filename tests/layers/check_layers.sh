@@ -89,7 +89,6 @@ only collectives host
 only collectives/host memory      nodes
 only collectives/host nodes       memory operations
 only collectives/host operations  memory nodes
-only collectives/host successors  memory operations
 
 only runtime base
 only runtime collective      include base

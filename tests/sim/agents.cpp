@@ -108,14 +108,6 @@ void World::spawned(Process& process, int round, const Assignment& assignment) {
   }
   handle(process, event);
   invariants_.on_started(process);
-  if (scene_.plan.job.max_nodes > 1) return;
-  const Duration start = spawn_random_.between(Duration(0), seconds(1));
-  deliver_at(now() + start, process.index, [this, index = process.index, round] {
-    Process& awaiting = scene_.process(index);
-    if (awaiting.core.state().round != round) return;
-    handle(awaiting, SuccessorsAwaited{});
-    if (spawn_random_.percent(10)) handle(awaiting, SuccessorsForgone{});
-  });
 }
 
 void World::carry_out(Process& process, const SignalWorkers& action) {

@@ -59,8 +59,6 @@ struct Worker {
   bool quiet = false;       // it has left its round's groups, and waits for the next round
   bool revoked = false;     // its page says that the round is over
   bool reaped = false;
-  bool is_replaced = false;  // a successor has its place
-  int folder = 0;            // the number in the names of its files, which successors go on with
   Time acted_until;
   Why why = Why::Own;
   int root = 0;  // the worker whose failure it is due to, or one of the two above
@@ -72,7 +70,7 @@ struct Worker {
 };
 
 // The folder of a worker's files. Nothing is written there; reports name the files in it.
-inline std::string folder_of(const Worker& worker) { return "/logs/" + std::to_string(worker.folder); }
+inline std::string folder_of(const Worker& worker) { return "/logs/" + std::to_string(worker.id); }
 
 inline launcher::WorkerWords words_of(const Worker& worker) {
   return {.stderr_log = folder_of(worker) + "/stderr.log",
@@ -112,7 +110,7 @@ struct Process : Runner {
   std::optional<Time> deadman;  // when its keeper kills the workers
 
   std::vector<int> workers;  // the newest round's, by local rank
-  int successors = 0;        // started for them
+  int replacements = 0;      // started for them
   int starts = 0;            // times that workers were started; only the newest counts
   bool spawning = false, importing = false, spawn_fails = false, cleared = true, guardian_gone = false;
   std::optional<Duration> leftover_stuck;

@@ -124,18 +124,17 @@ void World::carry_out(Process& process, const StartMissing& action) {
 }
 
 void World::start_in_place(Process& process, int local, int round, const rendezvous::Assignment& assignment) {
-  ++process.successors;
+  ++process.replacements;
   const Duration takes = spawn_random_.percent(90) ? spawn_random_.between(Duration(0), milliseconds(20))
                                                    : spawn_random_.between(Duration(0), milliseconds(1500));
   deliver_at(now() + takes, process.index, [this, index = process.index, local, round, assignment] {
     Process& starter = scene_.process(index);
-    if (successor_fails()) {
+    if (replacement_fails()) {
       invariants_.on_spawn_failed();
-      return handle(starter, SuccessorNeverStarted{local, "no more processes"});
+      return handle(starter, MissingNeverStarted{local, "no more processes"});
     }
-    Worker& started = start_worker(starter, local, round, assignment);
-    started.folder = started.id;
-    handle(starter, SuccessorStarted{local, started.pid()});
+    const Worker& started = start_worker(starter, local, round, assignment);
+    handle(starter, MissingStarted{local, started.pid()});
     if (starter.core.state().round == round) invariants_.on_started(starter);
   });
 }

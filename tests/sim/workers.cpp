@@ -19,7 +19,7 @@ Worker& World::start_worker(Process& process, int local, int round, const rendez
   const Plan& plan = scene_.plan;
   Random random(plan.seed, {9, process.index, round, local});
   Worker worker;
-  worker.id = worker.folder = static_cast<int>(scene_.workers.size());
+  worker.id = static_cast<int>(scene_.workers.size());
   worker.process = process.index;
   worker.machine = process.machine;
   worker.local = local;
@@ -30,8 +30,7 @@ Worker& World::start_worker(Process& process, int local, int round, const rendez
   worker.shows_its_death = random.percent(50);
   worker.death_takes = random.percent(plan.big_percent) ? random.between(milliseconds(50), seconds(7))
                                                         : random.between(Duration(0), milliseconds(5));
-  if (local < static_cast<int>(process.workers.size())) {  // a successor
-    worker.folder = scene_.worker(process.workers[static_cast<std::size_t>(local)]).folder;
+  if (local < static_cast<int>(process.workers.size())) {  // in the place of one that has ended
     process.workers[static_cast<std::size_t>(local)] = worker.id;
   } else {
     process.workers.push_back(worker.id);
@@ -131,9 +130,8 @@ void World::show_death(int id) {
     const Worker& dying = scene_.worker(id);
     Process& process = scene_.process(dying.process);
     if (dying.reaped || !is_newest(dying)) return;  // the real driver checks this too
-    WorkerDying event{.local_rank = dying.local, .status = dying.status, .exiting = exiting_workers(process)};
-    event.may_be_succeeded = may_be_succeeded(dying);
-    handle(process, event);
+    handle(process,
+           WorkerDying{.local_rank = dying.local, .status = dying.status, .exiting = exiting_workers(process)});
   });
 }
 
@@ -150,55 +148,12 @@ void World::reap(int id) {
   mark(6, id);
   const bool is_crowd = scene_.processes.size() > 200;  // there it is enough that the first one tells its peers
   const bool has_news = !worker.status.success() && (!is_crowd || worker.why == Why::Own);
-  if (has_news && !may_be_succeeded(worker)) tell_peers(worker);
-  deliver(worker.process, [this, id, has_news] {
+  if (has_news) tell_peers(worker);
+  deliver(worker.process, [this, id] {
     const Worker& dead = scene_.worker(id);
     Process& process = scene_.process(dead.process);
     if (!is_newest(dead)) return;  // the agent has forgotten workers of older rounds
-    WorkerExited event{.local_rank = dead.local, .status = dead.status, .exiting = exiting_workers(process)};
-    event.may_be_succeeded = may_be_succeeded(dead);
-    handle(process, event);
-    // Peers that wait for it learn from the store that it has no successor.
-    if (event.may_be_succeeded && has_news && !dead.is_replaced) tell_peers(dead);
-  });
-}
-
-// Whether the memory of a worker lets another process go on. In such a job that is so for all of a round or for none.
-bool World::may_be_succeeded(const Worker& worker) const {
-  const bool keeps = Random(scene_.plan.seed, {18, worker.round}).percent(70);
-  return scene_.plan.job.max_nodes == 1 && keeps && worker.status.signal != 0;
-}
-
-void World::carry_out(Process& process, const StartSuccessor& action) {
-  ++process.successors;
-  coverage_.reached(Branch::Succeeded);
-  Worker& dead = scene_.worker(process.workers[static_cast<std::size_t>(action.local_rank)]);
-  invariants_.on_succession(process, dead);
-  dead.is_replaced = true;
-  const Duration takes = spawn_random_.percent(90) ? spawn_random_.between(Duration(0), milliseconds(20))
-                                                   : spawn_random_.between(Duration(0), milliseconds(1500));
-  deliver_at(now() + takes, process.index, [this, index = process.index, local = action.local_rank, id = dead.id] {
-    Process& starter = scene_.process(index);
-    if (successor_fails()) return handle(starter, SuccessorNeverStarted{local, "no more processes"});
-    const Worker& before = scene_.worker(id);
-    rendezvous::Assignment place;
-    place.node_rank = before.node_rank;
-    place.base_rank = before.rank - before.local;
-    const Worker& successor = start_worker(starter, local, before.round, place);
-    handle(starter, SuccessorStarted{local, successor.pid()});
-    // Some never get there.
-    if (spawn_random_.percent(5)) return;
-    const Duration start =
-        spawn_random_.between(milliseconds(5), spawn_random_.percent(90) ? milliseconds(200) : seconds(20));
-    queue_.at(now() + start, [this, successor_id = successor.id, local] {
-      on_worker(successor_id, [this, successor_id, local] {
-        if (!scene_.worker(successor_id).acts) return;
-        deliver(scene_.worker(successor_id).process, [this, successor_id, local] {
-          const Worker& arrived = scene_.worker(successor_id);
-          if (is_newest(arrived)) handle(scene_.process(arrived.process), SuccessorArrived{local});
-        });
-      });
-    });
+    handle(process, WorkerExited{.local_rank = dead.local, .status = dead.status, .exiting = exiting_workers(process)});
   });
 }
 

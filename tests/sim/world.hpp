@@ -87,7 +87,6 @@ class World {
   void step(Process& process, const launcher::AgentEvent& event);
   void set_timer(Process& process);
   void carry_out(Process& process, const launcher::StartWorkers& action);
-  void carry_out(Process& process, const launcher::StartSuccessor& action);
   void carry_out(Process& process, const launcher::StartMissing& action);
   void carry_out(Process& process, const launcher::RevokeRound& action);
   void carry_out(Process& process, const launcher::EndWorker& action);
@@ -200,7 +199,6 @@ class World {
   void show_death(int id);
   bool is_newest(const Worker& worker) const;
   void reap(int id);
-  bool may_be_succeeded(const Worker& worker) const;
   void tell_peers(const Worker& dead);
   void hang_until_watchdog(const Worker& culprit, int root);
   Worker* worker_on(int machine, int local);
@@ -210,7 +208,7 @@ class World {
   void plan_end(Worker& worker);
   void leave_groups(int id, int round, int root);
   // Whether the system has no process for a worker that takes a dead one's place; once the faults are over it has.
-  bool successor_fails() { return spawn_random_.percent(3) && now() < faults_end_ && !scene_.plan.faults.empty(); }
+  bool replacement_fails() { return spawn_random_.percent(3) && now() < faults_end_ && !scene_.plan.faults.empty(); }
   void start_in_place(Process& process, int local, int round, const rendezvous::Assignment& assignment);
 
   // Adds to the hash what happened.

@@ -78,7 +78,7 @@ Asked ask(std::string path) {
   constexpr std::chrono::milliseconds kForItsPlace{100};
   Asked asked{.path = std::move(path), .connection = {}, .answer = {}, .why_not = {}};
   attempt(asked, [&] {
-    asked.connection = rendezvous::send_to_agent(asked.path, kAskState, {}, kForItsPlace);
+    asked.connection = rendezvous::send_to_agent(asked.path, kAskState, kForItsPlace);
     asked.peer = peer_of(asked.connection);
   });
   return asked;

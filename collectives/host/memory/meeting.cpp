@@ -229,7 +229,6 @@ Met invite(const std::vector<std::uint32_t>& ranks, std::size_t group_size, Segm
   met.ranks = without(ranks, reception.apart());
   if (met.ranks.size() < ranks.size()) {
     plan.ranks = static_cast<std::uint32_t>(met.ranks.size());
-    plan.log_bytes = 0;
     segment = std::make_unique<Segment>(Segment::create(plan));
   }
   std::vector<int> descriptors = {segment->descriptor()};
@@ -330,15 +329,13 @@ Met alone(std::uint32_t rank, std::size_t group_size, SegmentPlan plan) {
 
 }  // namespace
 
-Met meet(std::uint32_t rank, const std::vector<std::uint32_t>& ranks, std::size_t group_size, SegmentPlan plan,
+Met meet(std::uint32_t rank, const std::vector<std::uint32_t>& ranks, std::size_t group_size, const SegmentPlan& plan,
          const Notes& notes) {
-  if (ranks.size() < group_size) plan.log_bytes = 0;
   if (ranks.size() == 1) return alone(rank, group_size, plan);
   if (rank == ranks[0]) return invite(ranks, group_size, plan, notes);
   std::string why;
   if (auto met = join(rank, ranks, notes, why)) return std::move(*met);
   notes.set(apart_key(rank), why);
-  plan.log_bytes = 0;
   Met met = alone(rank, group_size, plan);
   met.why_apart = why;
   return met;

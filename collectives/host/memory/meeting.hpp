@@ -36,9 +36,8 @@ struct Met {
 };
 
 // Blocks until this rank has met those of `ranks`, which are in ascending order and include it, that it can share
-// memory with. The first one makes a segment after `plan`, but without a log if not all ranks of the group share it.
-// Throws Failure.
-Met meet(std::uint32_t rank, const std::vector<std::uint32_t>& ranks, std::size_t group_size, SegmentPlan plan,
+// memory with. The first one makes a segment after `plan`. Throws Failure.
+Met meet(std::uint32_t rank, const std::vector<std::uint32_t>& ranks, std::size_t group_size, const SegmentPlan& plan,
          const Notes& notes);
 
 }  // namespace ddp::collectives

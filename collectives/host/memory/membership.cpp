@@ -64,23 +64,7 @@ void Membership::lose(std::uint32_t group_rank, LossReason reason) const {
 }
 
 void Membership::peer_ended(std::uint32_t peer) const {
-  // The dead rank may have marked before this one has; then a successor begins with that mark.
-  const std::uint64_t window = std::max<std::uint64_t>(segment_.counters(peer).window, kFirstWindow);
-  if (may_be_succeeded(window)) return;
   if (segment_.presence(peer).state != PresenceState::Left) lose(group_rank(peer), LossReason::Died);
-}
-
-void Membership::forgo_successors(std::uint64_t window) const {
-  if (!segment_.awaits_successors()) return;
-  if (window == kFirstWindow) segment_.header().start_is_lost = 1;
-  std::atomic<std::uint64_t>& last = segment_.header().last_without_successors;
-  std::uint64_t seen = last;
-  while (seen < window && !last.compare_exchange_weak(seen, window)) {
-  }
-}
-
-bool Membership::may_be_succeeded(std::uint64_t window) const {
-  return segment_.awaits_successors() && segment_.header().last_without_successors < window;
 }
 
 std::optional<std::uint64_t> Membership::loss(std::optional<std::uint32_t> waited_for) const {

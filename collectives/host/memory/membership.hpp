@@ -1,11 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // A rank's place in a group, and what ends its waits: the group's deadline, abort() in this process, or the loss of a
 // rank. Of the ranks that are lost, all others name the same one, the first.
-//
-// In a group that awaits successors a rank that dies is not lost: those that wait for it go on waiting while a new
-// process takes its place (logged_collectives.hpp). Such a group numbers its windows, which begin at marks, from 1. A
-// window in which something happened that a new process cannot do again is one without successors: then a rank that
-// dies is lost as in other groups.
 #pragma once
 
 #include <atomic>
@@ -19,8 +14,6 @@
 #include "collectives/host/memory/segment.hpp"
 
 namespace ddp::collectives {
-
-inline constexpr std::uint64_t kFirstWindow = 1;
 
 // The end of a call. The clock is read at the first wait that takes long, since most do not.
 class Deadline {
@@ -53,21 +46,13 @@ class Membership {
   void enter() const;
   void leave() const;
   void give_up();
-  // Another rank's process has ended. It is lost, unless it had left before or a new process may take its place.
+  // Another rank's process has ended. It is lost, unless it had left before.
   void peer_ended(std::uint32_t peer) const;
 
   // Notes that a rank of the group is lost, unless another was before.
   void lose(std::uint32_t group_rank, LossReason reason) const;
   // Throws Failure for a rank of another node that has left.
   [[noreturn]] void end_wait_for(std::uint32_t group_rank) const { end_wait(lost_value(group_rank, LossReason::Left)); }
-
-  // The window that this rank is in. Any thread may read it.
-  std::uint64_t window() const { return window_; }
-  void begin_window(std::uint64_t window) { window_ = window; }
-  // Makes a window, and those before it, ones without successors. Does nothing in a group that awaits none.
-  void forgo_successors(std::uint64_t window) const;
-  // Returns whether a new process may take the place of a rank that dies in this window.
-  bool may_be_succeeded(std::uint64_t window) const;
 
   // Called on any thread after a rank was noted as lost.
   std::function<void()> when_lost = [] {};
@@ -99,7 +84,6 @@ class Membership {
   const std::vector<std::uint32_t> group_ranks_;
   const std::vector<std::int32_t> job_ranks_;
   std::atomic<bool> gave_up_{false};
-  std::atomic<std::uint64_t> window_{kFirstWindow};
 };
 
 }  // namespace ddp::collectives

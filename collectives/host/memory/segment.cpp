@@ -26,11 +26,10 @@
 namespace ddp::collectives {
 namespace {
 
-constexpr std::uint64_t kVersion = 0x6464707365670005;  // "ddpseg", and the number of the layout
+constexpr std::uint64_t kVersion = 0x6464707365670006;  // "ddpseg", and the number of the layout
 constexpr std::size_t kPage = 4096;
 constexpr std::uint64_t kLeastRing = 64;          // bytes for each rank, of which an exchange uses half
 constexpr std::uint64_t kHeapBytes = 1ULL << 45;  // used once each, so more than a job ever allocates
-constexpr std::size_t kLogBlock = 8 << 20;        // the log gets memory in such blocks
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
 constexpr std::size_t page_up(std::size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
@@ -85,9 +84,7 @@ Segment::Segment(rendezvous::Descriptor descriptor, const SegmentPlan& plan)
   ends_at_ = bells_at_ + ranks * sizeof(Bell);
   rings_at_ = page_up(ends_at_ + ranks * ranks * sizeof(ChannelEnds));
   channels_at_ = rings_at_ + ranks * plan.ring_bytes;
-  call_lists_at_ = page_up(channels_at_ + ranks * ranks * plan.channel_bytes);
-  log_at_ = call_lists_at_ + (awaits_successors() ? ranks * kMostListedCalls * sizeof(std::uint64_t) : 0);
-  bytes_ = page_up(log_at_ + plan.log_bytes);
+  bytes_ = page_up(channels_at_ + ranks * ranks * plan.channel_bytes);
 }
 
 Segment::Segment(Segment&& other) noexcept
@@ -100,8 +97,6 @@ Segment::Segment(Segment&& other) noexcept
       ends_at_(other.ends_at_),
       rings_at_(other.rings_at_),
       channels_at_(other.channels_at_),
-      call_lists_at_(other.call_lists_at_),
-      log_at_(other.log_at_),
       bytes_(other.bytes_),
       base_(std::exchange(other.base_, nullptr)) {}
 
@@ -178,20 +173,6 @@ void Segment::allocate_ring(std::uint32_t rank) const {
 void Segment::allocate_channel(std::uint32_t from, std::uint32_t to) const {
   allocate(channels_at_ + (std::size_t{from} * plan_.ranks + to) * plan_.channel_bytes, plan_.channel_bytes,
            "messages from rank " + std::to_string(from) + " to rank " + std::to_string(to));
-}
-
-void Segment::allocate_log(std::size_t bytes) const {
-  std::atomic<std::uint64_t>& known = header().log_memory;
-  for (std::uint64_t end = known; end < bytes; end = known) {
-    const std::uint64_t block = std::min<std::uint64_t>(kLogBlock, plan_.log_bytes - end);
-    allocate(log_at_ + end, block, "the log of results");
-    known.compare_exchange_strong(end, end + block);  // another rank may have done it meanwhile
-  }
-}
-
-void Segment::allocate_call_list(std::uint32_t rank) const {
-  const std::size_t bytes = kMostListedCalls * sizeof(std::uint64_t);
-  allocate(call_lists_at_ + rank * bytes, bytes, "the calls of rank " + std::to_string(rank));
 }
 
 std::size_t Segment::whole_pages(std::size_t bytes) { return page_up(bytes); }

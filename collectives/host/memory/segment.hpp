@@ -12,8 +12,6 @@
 //                channel ends one pair of lines for each pair of ranks: bytes written, bytes read
 //     (a page)   rings        one for each rank, which alone writes it: what a collective moves
 //                channels     one for each pair of ranks: messages from one to the other
-//                call lists   one for each rank, if the group awaits successors: what it called since the last mark
-//                log          if the group awaits successors: results since the last mark (result_log.hpp)
 //                heap         buffers of the program (shared_buffers.hpp)
 //
 // Counters only grow, and each field has one writer unless its comment says otherwise.
@@ -40,13 +38,7 @@ struct SegmentPlan {
   std::uint64_t ring_bytes = 0;     // a power of 2
   std::uint64_t channel_bytes = 0;  // a power of 2
   std::uint64_t heap_bytes = 0;
-  std::uint64_t log_bytes = 0;  // 0 unless the group awaits successors
 };
-
-// The largest size of the log of a group that awaits successors.
-inline constexpr std::uint64_t kLogBytes = 1ULL << 30;
-// How many calls of a rank since the last mark are listed.
-inline constexpr std::size_t kMostListedCalls = 16'384;
 
 // Returns the plan for a group of a process that has `live_groups` others already. The first groups get rings of
 // `ring_bytes`; more get smaller ones, so that a group of every pair of 64 ranks, beside one of all, needs less than
@@ -60,8 +52,6 @@ struct alignas(kLine) Counters {
   // The step that this rank has reached: its contribution is complete, and it has read all it wants of earlier steps.
   std::atomic<std::uint64_t> published;
   std::array<std::atomic<std::uint64_t>, 4> calls;  // the rank's last collectives, by number modulo 4, see steps.hpp
-  std::atomic<std::uint64_t> marked;                // the chunk that is its last mark, see logged_collectives.hpp
-  std::atomic<std::uint64_t> window;                // that the last mark began; 0 before
   alignas(64) std::atomic<std::uint32_t> sleepers;  // waits for `published` in the kernel; changed by all ranks
 };
 
@@ -95,12 +85,6 @@ struct SegmentHeader {
   SegmentPlan plan;
   // The rank that was lost first and why, see lost(); 0 while none was. Set once, by any rank.
   alignas(kLine) std::atomic<std::uint64_t> lost;
-  // The last window in which a rank that dies is lost, see Membership; changed by all ranks.
-  alignas(kLine) std::atomic<std::uint64_t> last_without_successors;
-  std::atomic<std::uint64_t> log_memory;  // bytes of the log that have memory; changed by all ranks
-  // What came before the first mark, once that is reached: every rank sets them to the same numbers.
-  alignas(kLine) std::atomic<std::uint64_t> start_calls, start_log_bytes;
-  std::atomic<std::uint32_t> start_is_lost;  // not 0: it cannot be repeated
 };
 
 class Segment {
@@ -118,8 +102,6 @@ class Segment {
   const SegmentPlan& plan() const { return plan_; }
   std::uint32_t ranks() const { return plan_.ranks; }
   int descriptor() const { return descriptor_.get(); }
-  // Returns whether a new process may take the place of a rank that died.
-  bool awaits_successors() const { return plan_.log_bytes > 0; }
 
   SegmentHeader& header() const { return *at<SegmentHeader>(0); }
   Counters& counters(std::uint32_t rank) const { return at<Counters>(counters_at_)[rank]; }
@@ -134,14 +116,6 @@ class Segment {
     return at<unsigned char>(channels_at_ + (std::size_t{from} * plan_.ranks + to) * plan_.channel_bytes);
   }
 
-  std::atomic<std::uint64_t>* call_list(std::uint32_t rank) const {
-    return at<std::atomic<std::uint64_t>>(call_lists_at_ + rank * kMostListedCalls * sizeof(std::uint64_t));
-  }
-  unsigned char* log() const { return at<unsigned char>(log_at_); }
-
-  // Gives memory to the first `bytes` of the log, in blocks, and to the call list of a rank. Throw Failure.
-  void allocate_log(std::size_t bytes) const;
-  void allocate_call_list(std::uint32_t rank) const;
   // Give memory to this rank's ring or channel, once. Throw Failure.
   void allocate_ring(std::uint32_t rank) const;
   void allocate_channel(std::uint32_t from, std::uint32_t to) const;
@@ -169,7 +143,7 @@ class Segment {
   rendezvous::Descriptor descriptor_;
   SegmentPlan plan_;
   std::size_t counters_at_ = 0, presence_at_ = 0, liveness_at_ = 0, bells_at_ = 0, ends_at_ = 0, rings_at_ = 0,
-              channels_at_ = 0, call_lists_at_ = 0, log_at_ = 0;
+              channels_at_ = 0;
   std::size_t bytes_ = 0;  // without the heap, which is mapped in parts
   unsigned char* base_ = nullptr;
 };

@@ -44,20 +44,12 @@ std::vector<std::string> gather_all(const ddp_backend_group_config& config, cons
   return all;
 }
 
-// Returns the places of all ranks. Throws Failure if they differ in whether the group awaits successors.
-std::vector<OwnPlace> gather_places(const ddp_backend_group_config& config, const Notes& notes, const OwnPlace& own,
-                                    bool awaits_successors) {
-  constexpr char kAwaits[] = " awaits successors";
+// Returns the places of all ranks.
+std::vector<OwnPlace> gather_places(const ddp_backend_group_config& config, const Notes& notes, const OwnPlace& own) {
   std::string nothing;
   std::vector<OwnPlace> places;
-  for (std::string& word :
-       gather_all(config, notes, "place", to_word(own) + (awaits_successors ? kAwaits : ""), nothing)) {
-    if (word.ends_with(kAwaits) != awaits_successors) {
-      throw Failure(DDP_BACKEND_ERROR, "ranks disagree on whether the group awaits successors: " +
-                                           words_of_rank(static_cast<std::uint32_t>(places.size())) + " and " +
-                                           words_of_rank(static_cast<std::uint32_t>(config.rank)));
-    }
-    places.push_back(place_from(word.substr(0, word.find(' '))));
+  for (const std::string& word : gather_all(config, notes, "place", to_word(own), nothing)) {
+    places.push_back(place_from(word));
   }
   return places;
 }
@@ -122,7 +114,7 @@ Formation form(const ddp_backend_group_config& config, const OwnPlace& place, co
   const Notes notes(config.store, deadline);
   const auto rank = static_cast<std::uint32_t>(config.rank);
   const auto size = static_cast<std::size_t>(config.size);
-  const std::vector<OwnPlace> places = gather_places(config, notes, place, plan.log_bytes > 0);
+  const std::vector<OwnPlace> places = gather_places(config, notes, place);
   std::vector<std::uint32_t> equals;
   for (std::uint32_t r = 0; r < size; ++r) {
     if (may_share_memory(places[r], place)) equals.push_back(r);

@@ -71,7 +71,6 @@ std::unique_ptr<Message> Messages::send(const void* data, std::size_t bytes, std
               0};
   const std::lock_guard lock(mutex_);
   if (membership_.has_given_up()) throw Failure(DDP_BACKEND_ABORTED, "the group was aborted");
-  membership_.forgo_successors(membership_.window());
   Outgoing& out = outgoing_[peer];
   if (!out.has_channel) {
     if (is_local(peer)) {
@@ -97,7 +96,6 @@ std::unique_ptr<Message> Messages::receive(void* data, std::size_t bytes, std::o
               0};
   const std::lock_guard lock(mutex_);
   if (membership_.has_given_up()) throw Failure(DDP_BACKEND_ABORTED, "the group was aborted");
-  membership_.forgo_successors(membership_.window());
   if (!match(*message)) receives_.push_back(message.get());
   busy_ = true;
   return message;
@@ -154,13 +152,6 @@ void Messages::forget(Message& message) {
 void Messages::move_to(Message& message, void* memory) {
   const std::lock_guard lock(mutex_);
   message.memory = static_cast<unsigned char*>(memory);
-}
-
-bool Messages::are_under_way() {
-  const std::lock_guard lock(mutex_);
-  const auto is_idle = [](const Incoming& in) { return in.early.empty() && in.header_moved == 0; };
-  return !receives_.empty() || !std::all_of(incoming_.begin(), incoming_.end(), is_idle) ||
-         std::any_of(outgoing_.begin(), outgoing_.end(), [](const Outgoing& out) { return !out.queue.empty(); });
 }
 
 void Messages::give_up() {

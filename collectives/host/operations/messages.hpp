@@ -56,8 +56,6 @@ class Messages {
   void forget(Message& message);
   // Lets a receive go on into other memory, of as many bytes.
   void move_to(Message& message, void* memory);
-  // Returns whether this process holds a part of a message, sent or received, or waits for one.
-  bool are_under_way();
   // Ends all messages: none touches its memory from then on.
   void give_up();
 

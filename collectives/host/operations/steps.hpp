@@ -45,9 +45,6 @@ class Steps {
   // Begins a collective. `what` is a number that is equal on all ranks if they call the same collective.
   void start(std::uint32_t what, std::int64_t timeout_ms, int most_looks);
 
-  // Goes on as the process did whose call() was `call`.
-  void resume(std::uint64_t call) { call_ = call; }
-
   // Returns the number of the collective << 32 | its fingerprint. All ranks have the same if they have called the same
   // collectives from the beginning.
   std::uint64_t call() const { return call_; }

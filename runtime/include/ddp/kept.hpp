@@ -56,10 +56,6 @@ Buffer part_of_record(T& object) {
 ///       ...                  // what else belongs to the step
 ///     }
 ///
-/// A process that takes the place of one worker that was killed, while the others run on, finds something, too. It must
-/// make the same collectives before its first step() as in a new job; what it writes before to the parameters and the
-/// record is undone there. In such a job step() is a collective, and the session must outlive the Kept.
-///
 /// Without ddprun, or without that option, it does the same in ordinary memory. A step whose update was
 /// complete everywhere when the job failed is run once more, and its optimizer.step() writes nothing:
 /// what it logs is computed from newer parameters. Only for data-parallel training: after a step all
@@ -67,7 +63,7 @@ Buffer part_of_record(T& object) {
 ///
 /// With ZeroRedundancyOptimizer the parameters are equal on all ranks, and each rank's part of the state is its own.
 /// `ddprun --keep-memory=shadow` keeps a copy of that. Without, a rank that is killed while an update is under way
-/// sends all to the checkpoint; libddp says so on stderr. Such a job is restarted as a whole.
+/// sends all to the checkpoint; libddp says so on stderr.
 class Kept {
  public:
   /// Keeps nothing: step() counts its calls.

@@ -158,7 +158,6 @@ WorkerInfo read_worker_info(const InitArguments& arguments, const Environment& e
   if (settings.local_world_size) info.local_world_size = number(*settings.local_world_size, 1, kMany);
   if (settings.local_rank) info.local_rank = number(*settings.local_rank, 0, kMany);
   if (settings.restart_count) info.restart_count = number(*settings.restart_count, 0, kMany);
-  info.is_successor = environment(contract::kSuccessor) == "1";
   info.session_name = arguments.session_name;
   if (settings.is_world_of_one()) {  // there is nobody to meet, but in another round of an elastic job there may be
     const bool is_ddpruns = in_environment && !process_manager && environment(contract::kMasterAddr) &&

@@ -17,7 +17,6 @@ struct WorkerInfo {
   int local_world_size = 1;
   int restart_count = 0;
   bool is_first_session = false;  // the process counts it as its first one: it has stayed in its job
-  bool is_successor = false;      // this process takes the place of a worker that was killed
   std::string session_name;       // empty: sessions are counted
   RendezvousPoint place;
 };

@@ -143,8 +143,6 @@ void Reducer::compare_across_ranks() {
 // Buckets stay as they are where backward may produce another set of gradients each time, and where
 // callers hold pointers into buckets for good.
 bool Reducer::can_rebuild() const {
-  // A process that takes the place of a dead one makes its first buckets again, and has to go on with those.
-  if (group_.awaits_successors()) return false;
   const bool may_move = options_.gradient_as_bucket_view != 0;
   return shape_of(options_) != StepShape::Any &&
          std::all_of(gradients_.begin(), gradients_.end(), [&](const Gradient& g) { return may_move || g.own; });

@@ -34,9 +34,6 @@ when it is done with it. The runs of a row are the kills of one job.
 * keep: `ddprun --keep-memory`, with `ddprun.keep` or `train --keep`; `--keep-memory=shadow` where all workers are
   killed, since they may be within one update. checkpoint: a restart from the newest checkpoint,
   which rank 0 writes after every 10 steps.
-* Most of what is lost is work of the new process, for which the others wait. In PyTorch it takes 240 ms of a CPU until
-  its first step is done: 45 make the model, 12 find the memory (75 if an update was cut off, and another rank's tensors
-  are copied), 25 are DistributedDataParallel's, 150 the step.
 * Survivors in C++ lose their time so (`--trace`, 30 kills): 14 ms until all nodes know of the death; 60 more until the last
   survivor has come to its next collective and left its groups, and the kernel has taken the dead process's memory back; 15
   until the new process has joined the others; 70 for 115 MB of state; and a first step that takes twice the time of

@@ -129,7 +129,7 @@ std::string disagree(ddp_backend_group* group, const Call& call, bool agrees) {
 using Includes = bool (*)(const Call& first, const Call& second);
 
 // The rank `other` makes the second call of each pair, all others the first.
-void check_pairs(const World& world, int other, AfterDeath after_death, Includes includes) {
+void check_pairs(const World& world, int other, Includes includes) {
   const StoreProcess server;
   const int size = static_cast<int>(world.size());
   std::vector<pid_t> ranks;
@@ -140,9 +140,8 @@ void check_pairs(const World& world, int other, AfterDeath after_death, Includes
       for (std::size_t i = 0; i < calls.size(); ++i) {
         for (std::size_t j = i; j < calls.size(); ++j) {
           if (!includes(calls[i], calls[j])) continue;
-          ddp_backend_group* group =
-              join_group(server.port(), std::to_string(i) + "," + std::to_string(j), rank, size, kPatienceMs,
-                         after_death, {}, world.place_of(static_cast<std::size_t>(rank)));
+          ddp_backend_group* group = join_group(server.port(), std::to_string(i) + "," + std::to_string(j), rank, size,
+                                                kPatienceMs, {}, world.place_of(static_cast<std::size_t>(rank)));
           const std::string why = disagree(group, calls[rank == other ? j : i], i == j);
           if (why.empty()) continue;
           std::fprintf(stderr, "rank %d, %s and %s: %s\n", rank, calls[i].name.c_str(), calls[j].name.c_str(),
@@ -169,18 +168,12 @@ bool is_noticed_between_nodes(const Call& first, const Call& second) {
 
 TEST_CASE("disagreements: ranks that share memory get an error by the next barrier, whatever two of them call",
           "[collectives][integration]") {
-  check_pairs({{0, 0}}, 1, AfterDeath::RankIsLost, every_pair);
+  check_pairs({{0, 0}}, 1, every_pair);
 }
 
 TEST_CASE("disagreements: ranks of several nodes get an error by the next barrier, whatever two of them call",
           "[collectives][integration]") {
-  check_pairs(GENERATE(World{{0, 0, 1}}, World{{0, 1, 2}}), GENERATE(0, 1, 2), AfterDeath::RankIsLost,
-              is_noticed_between_nodes);
-}
-
-TEST_CASE("disagreements: ranks of a group that awaits successors get an error by the next barrier",
-          "[collectives][integration]") {
-  check_pairs({{0, 0}}, 1, AfterDeath::AwaitSuccessor, every_pair);
+  check_pairs(GENERATE(World{{0, 0, 1}}, World{{0, 1, 2}}), GENERATE(0, 1, 2), is_noticed_between_nodes);
 }
 
 TEST_CASE("disagreements: an all_to_all of counts that contradict each other gives an error and no stale bytes",
@@ -192,8 +185,8 @@ TEST_CASE("disagreements: an all_to_all of counts that contradict each other giv
   const StoreProcess server;
   const auto rank = [&](int number, const Counts& to, const Counts& from) {
     return fork_rank([&, number] {
-      ddp_backend_group* group = join_group(server.port(), "g", number, 2, kPatienceMs, AfterDeath::RankIsLost, {},
-                                            world.place_of(static_cast<std::size_t>(number)));
+      ddp_backend_group* group =
+          join_group(server.port(), "g", number, 2, kPatienceMs, {}, world.place_of(static_cast<std::size_t>(number)));
       const std::vector<float> input(200'010, 1);
       std::vector<float> output(200'010, -1);
       BackendError error;

@@ -122,8 +122,8 @@ TEST_CASE("host group: another user gets no shared memory, also if it says it is
         const auto become = [&] {  // the store, too, refuses other users
           if (user != 0 && setresuid(user, user, user) != 0) throw std::runtime_error("setresuid failed");
         };
-        ddp_backend_group* group = join_group(server.port(), "g", rank, 2, 30'000, AfterDeath::RankIsLost, become,
-                                              lies ? std::optional(roots) : std::nullopt);
+        ddp_backend_group* group =
+            join_group(server.port(), "g", rank, 2, 30'000, become, lies ? std::optional(roots) : std::nullopt);
         const bool is_apart = group->other_nodes != nullptr;
         return is_apart ? sum_once(group, 2) : 3;
       };

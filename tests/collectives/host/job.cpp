@@ -52,8 +52,7 @@ int get(void* context, const char* key, std::int64_t timeout_ms, void* sink,
 }  // namespace
 
 ddp_backend_group* join_group(std::uint16_t port, const std::string& name, int rank, int size, std::int64_t timeout_ms,
-                              AfterDeath after_death, const std::function<void()>& once_connected,
-                              const std::optional<OwnPlace>& place) {
+                              const std::function<void()>& once_connected, const std::optional<OwnPlace>& place) {
   rendezvous::TcpStore store("127.0.0.1", port, std::chrono::seconds(60));
   rendezvous::PrefixStore own(name, store);
   if (once_connected) once_connected();
@@ -66,8 +65,8 @@ ddp_backend_group* join_group(std::uint16_t port, const std::string& name, int r
   ddp_backend_group* group = nullptr;
   BackendError error;
   ddp_backend_status status = DDP_BACKEND_OK;
-  if (place || after_death == AfterDeath::AwaitSuccessor) {
-    group = make_host_group(config, place.value_or(own_place()), after_death);
+  if (place) {
+    group = make_host_group(config, *place);
   } else {
     status = host_backend().group_create(&config, &group, &error);
   }

@@ -38,13 +38,12 @@ struct World {
 // Joins the group `name` as a rank of `size` at `place`. Throws std::runtime_error with the backend's text if that
 // fails. Calls `once_connected` in between, if it is set, when the store is reached.
 ddp_backend_group* join_group(std::uint16_t port, const std::string& name, int rank, int size,
-                              std::int64_t timeout_ms = kTimeoutMs, AfterDeath after_death = AfterDeath::RankIsLost,
-                              const std::function<void()>& once_connected = {},
+                              std::int64_t timeout_ms = kTimeoutMs, const std::function<void()>& once_connected = {},
                               const std::optional<OwnPlace>& place = {});
 // Joins as a rank on a simulated node.
 inline ddp_backend_group* join_on_node(int node, std::uint16_t port, const std::string& name, int rank, int size,
                                        std::int64_t timeout_ms = kTimeoutMs) {
-  return join_group(port, name, rank, size, timeout_ms, AfterDeath::RankIsLost, {}, place_on_node(node));
+  return join_group(port, name, rank, size, timeout_ms, {}, place_on_node(node));
 }
 
 // Forks a process that runs `body` and ends with what it returns; 99 if it throws, which it says on stderr. The process

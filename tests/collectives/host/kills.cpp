@@ -71,8 +71,7 @@ std::vector<double> kill_some(std::uint16_t port, const std::string& name, const
     ranks.emplace_back(fork_rank([&, r] {
                          const std::vector<char> memory = memory_of(mib);
                          const OwnPlace place = world.place_of(static_cast<std::size_t>(r));
-                         ddp_backend_group* group =
-                             join_group(port, name, r, size, 60'000, AfterDeath::RankIsLost, {}, place);
+                         ddp_backend_group* group = join_group(port, name, r, size, 60'000, {}, place);
                          return work_until_failure(group, size, ends[1]);
                        }),
                        ends[0]);

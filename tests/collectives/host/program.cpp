@@ -174,7 +174,6 @@ class Runner {
       case Kind::Barrier:
         break;
     }
-    if (group_->logged != nullptr && call_.values % 2 == 0) return verdict(mark(group_, kTimeoutMs, &error_), {}, {});
     return verdict(table_.barrier(group_, 0, kTimeoutMs, &error_), {}, {});
   }
 

@@ -17,12 +17,10 @@ inline std::uint64_t mix(std::uint64_t x) {  // splitmix64's finaliser
   return x ^ (x >> 31);
 }
 
-// The groups of a world: which ranks are in each, and the bytes of their rings and of their log of results; without a
-// log a group awaits no successors.
+// The groups of a world: which ranks are in each, and the bytes of their rings.
 struct GroupPlan {
   std::vector<std::uint32_t> members;
   std::uint64_t ring_bytes;
-  std::uint64_t log_bytes = 0;
 };
 // Returns groups that overlap: one of all ranks, and some of fewer.
 std::vector<GroupPlan> draw_groups(std::uint64_t seed, std::uint32_t ranks);

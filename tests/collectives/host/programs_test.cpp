@@ -24,9 +24,7 @@ std::vector<std::shared_ptr<const Segment>> make_segments(const std::vector<Grou
   std::vector<std::shared_ptr<const Segment>> segments;
   for (const GroupPlan& plan : plans) {
     const auto ranks = static_cast<std::uint32_t>(plan.members.size());
-    SegmentPlan sizes = plan_segment(ranks, plan.ring_bytes, 0);
-    sizes.log_bytes = plan.log_bytes;
-    segments.push_back(std::make_shared<Segment>(Segment::create(sizes)));
+    segments.push_back(std::make_shared<Segment>(Segment::create(plan_segment(ranks, plan.ring_bytes, 0))));
   }
   return segments;
 }
@@ -59,8 +57,7 @@ std::string run_rank(const std::vector<GroupPlan>& plans, const std::vector<std:
 TEST_CASE("host backend: random programs in threads compute what the model does", "[collectives][unit]") {
   const std::uint64_t first = first_seed(), count = programs_each();
   for (const std::uint32_t ranks : {2U, 3U, 5U}) {
-    std::vector<GroupPlan> plans = draw_groups(first + ranks, ranks);
-    plans[1].log_bytes = 256 << 10;
+    const std::vector<GroupPlan> plans = draw_groups(first + ranks, ranks);
     const auto segments = make_segments(plans);
     std::vector<std::string> wrong(ranks);
     std::vector<std::thread> threads;
@@ -135,16 +132,4 @@ void run_in_processes(const std::vector<GroupPlan>& plans, std::uint32_t ranks, 
 TEST_CASE("host backend: random programs in processes compute what the model does", "[collectives][integration]") {
   const std::uint64_t first = first_seed();
   for (const std::uint32_t ranks : {2U, 4U, 8U}) run_in_processes(draw_groups(first + ranks, ranks), ranks, first);
-}
-
-TEST_CASE("host backend: random programs in groups that await successors compute what the model does",
-          "[collectives][integration]") {
-  const std::uint64_t first = first_seed();
-  for (const std::uint32_t ranks : {2U, 3U, 8U}) {
-    std::vector<GroupPlan> plans = draw_groups(first + ranks, ranks);
-    plans[0].log_bytes = kLogBytes;
-    plans[1].log_bytes = 256 << 10;  // too small for many windows
-    plans[2].log_bytes = 16 << 10;   // too small for many calls
-    run_in_processes(plans, ranks, first);
-  }
 }

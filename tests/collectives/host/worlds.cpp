@@ -23,8 +23,7 @@ std::string run_rank(std::uint16_t port, const std::vector<GroupPlan>& plans, co
     const auto place = std::find(members.begin(), members.end(), number) - members.begin();
     const bool is_member = place < static_cast<std::ptrdiff_t>(members.size());
     rank.groups.push_back(is_member ? join_group(port, "p" + std::to_string(g), static_cast<int>(place),
-                                                 static_cast<int>(members.size()), 60'000, AfterDeath::RankIsLost, {},
-                                                 world.place_of(number))
+                                                 static_cast<int>(members.size()), 60'000, {}, world.place_of(number))
                                     : nullptr);
   }
   std::string wrong;
@@ -40,8 +39,7 @@ std::string run_rank(std::uint16_t port, const std::vector<GroupPlan>& plans, co
 
 // Returns results of all_reduce of one of 4 ranks, or nothing if one fails.
 std::vector<std::uint16_t> sums_of_all_kinds(std::uint16_t port, const World& world, int rank) {
-  ddp_backend_group* group = join_group(port, "g", rank, 4, 60'000, AfterDeath::RankIsLost, {},
-                                        world.place_of(static_cast<std::size_t>(rank)));
+  ddp_backend_group* group = join_group(port, "g", rank, 4, 60'000, {}, world.place_of(static_cast<std::size_t>(rank)));
   std::mt19937 random(static_cast<unsigned>(rank));
   std::vector<std::uint16_t> all;
   for (const std::int32_t type : {0, 1, 10, 11}) {  // float, double, half, bfloat16

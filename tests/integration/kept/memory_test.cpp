@@ -53,79 +53,16 @@ std::vector<ino_t> kept_files_of(pid_t pid) {
 }  // namespace
 
 TEST_CASE("kept memory: a rank that dies at any place of a step costs no bit", "[apps][integration]") {
-  const std::string by = GENERATE("c", "adamw");
-  const Words verbs = {"steps=6", "by=" + by};
+  const std::string by = GENERATE("c", "adamw"), backend = by == "adamw" ? "ddp" : GENERATE("ddp", "gloo");
+  const Words verbs = {"steps=6", "by=" + by, "backend=" + backend};
   const Words expected = undisturbed(2, verbs);
   for (int place = 0; place < 7; ++place) {
-    CAPTURE(by, place);
-    Process job(job_of(2, verbs + Words{"die=1:3:" + std::to_string(place)}));
-    const Result result = finish(job);
-    CAPTURE(result.err, result.out);
-    CHECK(result.code == 0);
-    CHECK(ends_of(result.out) == expected);
-    const bool dies = by == "c" || place == 0 || place > 3;  // the optimizer has no places within
-    CHECK(count(result.err, "rank 1 was killed by SIGKILL, and another process has taken its place") == (dies ? 1 : 0));
-    CHECK(count(result.err, "restart 1 of") == 0);
-  }
-}
-
-TEST_CASE("kept memory: with a backend without successors, all ranks are restarted and go on", "[apps][integration]") {
-  const Words verbs = {"steps=6", "backend=gloo"};
-  const Words expected = undisturbed(2, verbs);
-  for (int place = 0; place < 7; ++place) {
-    CAPTURE(place);
+    if (by == "adamw" && place > 0 && place < 4) continue;  // the optimizer has no places within
+    CAPTURE(by, backend, place);
     const Result result = check_restarts_all(job_of(2, verbs + Words{"die=1:3:" + std::to_string(place)}), expected);
     CAPTURE(result.err);
     CHECK(count(result.err, "every rank ") == 1);
   }
-}
-
-TEST_CASE("kept memory: a job that sends messages, or has two groups, is restarted as a whole", "[apps][integration]") {
-  const std::string also = GENERATE("send", "group");
-  const Words verbs = {"steps=6", "also=" + also};
-  const Words expected = undisturbed(2, verbs);
-  CAPTURE(also);
-  check_restarts_all(job_of(2, verbs + Words{"die=1:3:4"}), expected);
-}
-
-TEST_CASE("kept memory: the workers that are not killed are the ones that end", "[apps][integration]") {
-  Process job(job_of(4, {"steps=1000000000"}));
-  job.wait_for("has begun", 4);
-  const pid_t agent = agent_of(job);
-  std::vector<pid_t> workers = children_of(agent);
-  REQUIRE(workers.size() == 4);
-  for (int kills = 1; kills <= 8; ++kills) {
-    const auto killed = static_cast<std::size_t>(kills % 4);
-    ::kill(workers[killed], SIGKILL);
-    job.wait_for("another process has taken its place", kills);
-    const std::vector<pid_t> now = children_of(agent);
-    REQUIRE(now.size() == 4);
-    for (std::size_t i = 0; i < 4; ++i) {
-      CHECK(std::count(now.begin(), now.end(), workers[i]) == (i == killed ? 0 : 1));
-    }
-    for (const pid_t pid : now) {
-      if (std::count(workers.begin(), workers.end(), pid) == 0) workers[killed] = pid;
-    }
-  }
-  job.signal(SIGTERM);
-  const Result result = job.wait();
-  CHECK(job.all_gone());
-  CHECK(count(result.err, "restart ") == 0);
-}
-
-TEST_CASE("kept memory: processes that take a worker's place count as restarts", "[apps][integration]") {
-  Process job(job_of(2, {"steps=1000000000"}, {"--keep-memory", "--max-restarts=2"}));
-  job.wait_for("has begun", 2);
-  const pid_t agent = agent_of(job);
-  for (int kills = 1; kills <= 2; ++kills) {
-    ::kill(children_of(agent).front(), SIGKILL);
-    job.wait_for("(" + std::to_string(kills) + " of 2 restarts are used)");
-  }
-  ::kill(children_of(agent).front(), SIGKILL);
-  const Result result = job.wait();
-  CHECK(result.code == 128 + SIGKILL);
-  CHECK(job.all_gone());
-  CHECK(count(result.err, "was killed by SIGKILL") >= 3);
 }
 
 TEST_CASE("kept memory: where ranks differ, the torn one takes the tensors of one that is through",
@@ -150,9 +87,8 @@ TEST_CASE("kept memory: where ranks differ, the torn one takes the tensors of on
     CHECK(result.code == 0);
     CHECK(ends_of(result.out) == expected);
     // Ranks that are to die where others die first may be stopped before: then another line is right, too.
-    CHECK_THAT(result.err, Contains(one.says) || Contains("every rank goes on after step") ||
-                               Contains("another process has taken its place"));
-    if (backend == "gloo") CHECK_THAT(result.err, Contains("ms since the first failure"));
+    CHECK_THAT(result.err, Contains(one.says) || Contains("every rank goes on after step"));
+    CHECK_THAT(result.err, Contains("ms since the first failure"));
   }
 }
 
@@ -225,7 +161,7 @@ TEST_CASE("kept memory: a job that dies again and again ends with the same bits,
   CAPTURE(result.err, result.out);
   CHECK(result.code == 0);
   CHECK(ends_of(result.out) == expected);
-  CHECK(count(result.err, "kept memory \"") + count(result.err, "has taken its place") >= 5);
+  CHECK(count(result.err, "kept memory \"") >= 5);
   // What the agent has in the second round, and in the last.
   const std::vector<long> files = numbers_after("the agent has ", result.out);
   const std::vector<long> pages = numbers_after("files and ", result.out);

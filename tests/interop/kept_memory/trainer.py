@@ -4,9 +4,8 @@
 usage: trainer.py CASE STEPS DEATHS SEED [BACKEND]
 
 In the case "torn" all ranks die within each sixth update. In the cases of SHARDED, ranks have tensors of their own, and in
-each second life a rank dies within an update. In the case "lost" that happens once, without a shadow. In the others, in each of the first DEATHS lives of the job a
-rank, or several, or all, die at an instant that is drawn from SEED. A process that takes the place of one of them dies,
-too, until there were DEATHS of these.
+each second life a rank dies within an update. In the case "lost" that happens once, without a shadow. In the others, in
+each of the first DEATHS lives of the job a rank, or several, or all, die at an instant that is drawn from SEED.
 """
 import hashlib
 import os
@@ -117,16 +116,11 @@ class Losses:
 
 def arm(life):
     """Has this process die soon, in the lives in which it is to."""
-    if "DDPRUN_SUCCESSOR" in os.environ:
-        life = 100 + dist.distributed_c10d._get_default_store().add("successors", 1)
-        victims = [RANK] if life <= 100 + DEATHS else []
-        draw = random.Random(f"{SEED} {life}")
-    else:
-        draw = random.Random(f"{SEED} {life}")
-        kind = draw.choice(["one", "one", "two", "all"])
-        victims = draw.sample(range(SIZE), {"one": 1, "two": min(2, SIZE), "all": SIZE}[kind])
-        if life >= DEATHS:
-            return
+    if life >= DEATHS:
+        return
+    draw = random.Random(f"{SEED} {life}")
+    kind = draw.choice(["one", "one", "two", "all"])
+    victims = draw.sample(range(SIZE), {"one": 1, "two": min(2, SIZE), "all": SIZE}[kind])
     delay = draw.uniform(0.001, 1 if CASE == "workers" else 0.12)
     if RANK in victims:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)  # it ends the process between two instructions
@@ -262,17 +256,14 @@ def main():
     loader = torch.utils.data.DataLoader(data, batch_size=4, sampler=sampler, shuffle=sampler is None,
                                          num_workers=2 if CASE == "workers" else 0)
     accumulate = 4 if CASE == "accumulation" else 1
-    is_successor = "DDPRUN_SUCCESSOR" in os.environ
-    is_armed = is_successor or CASE == "torn"
-    if CASE == "mixed" and DEATHS > 0 and RANK == 1 and LIFE == 0 and not is_successor:
+    is_armed = CASE == "torn"
+    if CASE == "mixed" and DEATHS > 0 and RANK == 1 and LIFE == 0:
         die_after_a_skipped_step(optimizer, run)
     if CASE == "torn" and DEATHS > 0:
         die_within_updates(optimizer, run)
     elif CASE in SHARDED and LIFE % 2 == 0 and LIFE < DEATHS:
         die_within_an_update(optimizer, run)
         is_armed = True
-    elif is_armed:
-        arm(LIFE)
     kinds = " and ".join(sorted(set(run.kinds.values())))
     if RANK == 0 and LIFE == 0:
         print(f"what is kept is {kinds or 'nothing'}", flush=True)

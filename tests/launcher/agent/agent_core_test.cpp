@@ -24,9 +24,8 @@ ddp::rendezvous::Assignment place(int base_rank = 0) {
 
 // An agent with two workers, and 5 s of grace by default, and the actions of its last step.
 struct Fixture {
-  explicit Fixture(std::string coordinator = "", seconds shutdown_timeout = seconds(5),
-                   seconds restart_window = seconds(0))
-      : core({.job = {.id = "j", .max_restarts = 3, .restart_window = restart_window},
+  explicit Fixture(std::string coordinator = "", seconds shutdown_timeout = seconds(5))
+      : core({.job = {.id = "j", .max_restarts = 3},
               .incarnation = "i",
               .host = "a",
               .workers = 2,
@@ -63,12 +62,6 @@ struct Fixture {
   }
   void die(int local_rank, ExitStatus status, std::vector<int> exiting = {}) {
     step(WorkerDying{local_rank, status, WallTime(milliseconds(2)), std::move(exiting)});
-  }
-  // Is killed with memory that a successor can go on from.
-  void be_killed(int local_rank) {
-    WorkerExited event{local_rank, {.signal = SIGKILL}, WallTime(milliseconds(1)), "", {}};
-    event.may_be_succeeded = true;
-    step(event);
   }
   void exit(int local_rank, ExitStatus status, std::vector<int> exiting = {}) {
     step(WorkerExited{local_rank, status, WallTime(milliseconds(1)), "", std::move(exiting)});
@@ -817,175 +810,4 @@ TEST_CASE("agent: workers that are to end are resumed for it, and not suspended"
   CHECK_FALSE(stopping.find<ResumeWorkers>());
   stopping.step(Suspend{});
   CHECK(stopping.actions.empty());
-}
-
-// ---- Successors ----
-
-TEST_CASE("agent: a worker that is killed is replaced alone, and no failure is reported", "[launcher][unit]") {
-  Fixture agent;
-  agent.run(1);
-  agent.step(SuccessorsAwaited{});
-  WorkerDying dying{1, {.signal = SIGKILL}, WallTime(milliseconds(1)), {}};
-  dying.may_be_succeeded = true;
-  agent.step(dying);
-  CHECK(agent.actions.empty());
-  agent.be_killed(1);
-  REQUIRE(agent.find<StartSuccessor>());
-  CHECK(agent.find<StartSuccessor>()->local_rank == 1);
-  REQUIRE(agent.actions.size() == 2);
-  // The restart counts from now on, also within a window.
-  CHECK(agent.find<SendReport>()->state.successors == 1);
-  agent.step(SuccessorStarted{1, 102});
-  CHECK(agent.actions.empty());
-  agent.now += milliseconds(12);
-  agent.step(SuccessorArrived{1});
-  REQUIRE(agent.find<LogLine>());
-  CHECK(agent.find<LogLine>()->text ==
-        "rank 1 was killed by SIGKILL, and another process has taken its place 12 ms later (1 of 3 restarts are used)");
-  CHECK(agent.core.state().failures.empty());
-  CHECK(agent.core.state().successors == 1);
-  agent.exit(0, {});
-  agent.exit(1, {});
-  agent.step(AllGone{});
-  CHECK(agent.core.state().succeeded);
-}
-
-TEST_CASE("agent: a worker has no successor before the start is over, or once the job has forgone them",
-          "[launcher][unit]") {
-  const bool forgone = GENERATE(false, true);
-  Fixture agent;
-  agent.run(1);
-  if (forgone) {
-    agent.step(SuccessorsForgone{});
-    agent.step(SuccessorsAwaited{});
-  }
-  agent.be_killed(1);
-  CHECK_FALSE(agent.find<StartSuccessor>());
-  REQUIRE(agent.find<SendReport>());
-  CHECK(agent.find<SendReport>()->state.failures[0].status.signal == SIGKILL);
-}
-
-TEST_CASE("agent: a worker that exits with a code, or whose memory cannot be used, has no successor",
-          "[launcher][unit]") {
-  Fixture agent;
-  agent.run(1);
-  agent.step(SuccessorsAwaited{});
-  SECTION("a code") {
-    WorkerExited event{1, {.code = 1}, WallTime(milliseconds(1)), "", {}};
-    event.may_be_succeeded = true;
-    agent.step(event);
-  }
-  SECTION("its memory") { agent.exit(1, {.signal = SIGKILL}); }
-  SECTION("another has failed") {
-    agent.exit(0, {.code = 1});
-    agent.be_killed(1);
-    CHECK_FALSE(agent.find<StartSuccessor>());
-    return;
-  }
-  SECTION("the job is to end") {
-    agent.step(StopSignal{SIGTERM});
-    agent.be_killed(1);
-  }
-  CHECK_FALSE(agent.find<StartSuccessor>());
-  CHECK(agent.core.state().failures.size() == 1);
-}
-
-TEST_CASE("agent: successors count as restarts", "[launcher][unit]") {
-  Fixture agent;
-  agent.run(1);
-  agent.step(SuccessorsAwaited{});
-  for (int i = 0; i < 3; ++i) {
-    agent.be_killed(i % 2);
-    REQUIRE(agent.find<StartSuccessor>());
-    agent.step(SuccessorStarted{i % 2, 102 + i});
-    if (i != 1) agent.step(SuccessorArrived{i % 2});  // the second one is killed before it gets there, too
-  }
-  agent.be_killed(0);
-  CHECK_FALSE(agent.find<StartSuccessor>());
-  REQUIRE(agent.find<SendReport>());
-  CHECK(agent.find<SendReport>()->state.successors == 3);
-}
-
-TEST_CASE("agent: with a window only successors within it count", "[launcher][unit]") {
-  Fixture agent("", seconds(5), seconds(60));
-  Directive run{.kind = Directive::Kind::Run, .round = 1, .restarts_left = 1};  // two of three were used before
-  run.assignment = place();
-  agent.step(DirectiveArrived{run});
-  agent.step(WorkersStarted{{100, 101}});
-  agent.step(SuccessorsAwaited{});
-  const auto be_succeeded = [&](int pid) {
-    agent.be_killed(0);
-    if (!agent.find<StartSuccessor>()) return false;
-    agent.step(SuccessorStarted{0, pid});
-    agent.step(SuccessorArrived{0});
-    return true;
-  };
-  CHECK(be_succeeded(102));
-  CHECK(agent.find<LogLine>()->text ==
-        "rank 0 was killed by SIGKILL, and another process has taken its place 0 ms later (3 of 3 restarts within 60 s "
-        "are used)");
-  agent.now += seconds(61);
-  for (int pid = 103; pid < 106; ++pid) CHECK(be_succeeded(pid));
-  CHECK_FALSE(be_succeeded(106));
-}
-
-TEST_CASE("agent: a successor that exits has failed as the process before it", "[launcher][unit]") {
-  Fixture agent;
-  agent.run(1);
-  agent.step(SuccessorsAwaited{});
-  agent.be_killed(1);
-  agent.step(SuccessorStarted{1, 102});
-  const bool peer_first = GENERATE(false, true);
-  if (peer_first) agent.exit(0, {.code = 1});
-  if (GENERATE(false, true)) agent.die(1, {.code = 1});
-  agent.exit(1, {.code = 1});
-  const auto& failures = agent.core.state().failures;
-  REQUIRE(failures.size() == (peer_first ? 2 : 1));
-  CHECK(failures[0].rank == 1);
-  CHECK(failures[0].status.signal == SIGKILL);
-  CHECK(failures[0].message == "the process that was to take its place had not got there");
-}
-
-TEST_CASE("agent: a successor that does not get there in time is killed, and has no successor", "[launcher][unit]") {
-  Fixture agent;
-  agent.run(1);
-  agent.now += seconds(20);  // the start took that long
-  agent.step(SuccessorsAwaited{});
-  agent.be_killed(1);
-  agent.step(SuccessorStarted{1, 102});
-  agent.now += seconds(59);
-  agent.step(Tick{});
-  CHECK_FALSE(agent.find<KillWorker>());
-  agent.now += seconds(1);
-  agent.step(Tick{});
-  REQUIRE(agent.find<KillWorker>());
-  CHECK(agent.find<KillWorker>()->local_rank == 1);
-  agent.be_killed(1);
-  CHECK_FALSE(agent.find<StartSuccessor>());
-  CHECK(agent.core.state().failures.size() == 1);
-}
-
-TEST_CASE("agent: a stop that comes while a successor is started reaches it", "[launcher][unit]") {
-  Fixture agent;
-  agent.run(1);
-  agent.step(SuccessorsAwaited{});
-  agent.be_killed(1);
-  agent.stop(1);
-  agent.exit(0, {.signal = SIGTERM});
-  CHECK_FALSE(agent.find<ClearDescendants>());  // the other one is still to come
-  agent.step(SuccessorStarted{1, 102});
-  REQUIRE(agent.find<KillWorker>());
-  agent.exit(1, {.signal = SIGKILL});
-  CHECK(agent.find<ClearDescendants>());
-}
-
-TEST_CASE("agent: a successor that cannot be started has failed", "[launcher][unit]") {
-  Fixture agent;
-  agent.run(1);
-  agent.step(SuccessorsAwaited{});
-  agent.be_killed(1);
-  agent.step(SuccessorNeverStarted{1, "fork: no memory"});
-  REQUIRE(agent.core.state().failures.size() == 1);
-  CHECK(agent.core.state().failures[0].message == "no process could be started in its place: fork: no memory");
-  CHECK(agent.core.state().failures[0].status.signal == SIGKILL);
 }

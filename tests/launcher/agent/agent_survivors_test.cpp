@@ -99,7 +99,7 @@ TEST_CASE("agent survivors: a round is revoked, all become quiet, and the next o
   CHECK_THAT(node.find<LogLine>()->text, Contains("2 of 3 workers of this node stay"));
   CHECK(node.find<SendReport>()->state.phase == WorkersPhase::Running);
   CHECK(node.core.state().failures.empty());
-  node.step(SuccessorStarted{1, 103});
+  node.step(MissingStarted{1, 103});
   for (const int local_rank : {0, 1, 2}) node.exit(local_rank, {});
   node.step(AllGone{{{}, {}, {}}});
   CHECK(node.core.state().succeeded);
@@ -282,7 +282,7 @@ TEST_CASE("agent survivors: a failure of the new round revokes it as well", "[la
   node.step(WorkerQuiet{0, 1});
   node.step(WorkerQuiet{2, 1});
   node.run(2);
-  node.step(SuccessorNeverStarted{1, "no more processes"});
+  node.step(MissingNeverStarted{1, "no more processes"});
   CHECK(node.core.state().failures.front().rank == 1);
   node.stop(2, true);
   CHECK(node.phase() == WorkersPhase::Stopping);
@@ -376,14 +376,4 @@ TEST_CASE("agent survivors: the next round waits for one that begins to die whil
   node.exit(2, {.signal = SIGKILL});
   REQUIRE(node.find<StartMissing>());
   CHECK(node.find<StartMissing>()->local_ranks == std::vector<int>{2});
-}
-
-TEST_CASE("agent survivors: no worker is succeeded alone where others stay", "[launcher][unit]") {
-  Node node;
-  node.step(SuccessorsAwaited{});
-  WorkerExited killed{1, {.signal = SIGKILL}, WallTime(milliseconds(1)), "", {}};
-  killed.may_be_succeeded = true;
-  node.step(killed);
-  CHECK_FALSE(node.find<StartSuccessor>());
-  CHECK(node.core.state().failures.size() == 1);
 }

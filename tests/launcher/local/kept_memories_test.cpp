@@ -151,8 +151,7 @@ TEST_CASE("kept memories: workers with tensors of their own get the memory of al
       worker->header().is_sharded = 1;
       worker->header().own_bytes = static_cast<std::uint64_t>(worker->header().rank);  // not equal
     }
-    CHECK_FALSE(memories.is_updating(1));       // it goes back anyway
-    CHECK_FALSE(memories.may_be_succeeded(0));  // the job is restarted as a whole
+    CHECK_FALSE(memories.is_updating(1));  // it goes back anyway
   }
   CHECK_THAT(memories.begin_round(0, 2).at(0), Contains("are taken from the shadow by rank 1"));
   const KeptMemories::Handed zero = handed(memories, 0), one = handed(memories, 1);
@@ -212,50 +211,4 @@ TEST_CASE("kept memories: the descriptors that the next round takes are not hand
   REQUIRE(std::holds_alternative<std::string>(second));
   CHECK_THAT(std::get<std::string>(second), Contains("open files in the next round, and may have "));
   CHECK(std::holds_alternative<KeptMemories::Handed>(memories.hand_out(1, "model", kBytes)));
-}
-
-TEST_CASE("kept memories: a successor within an update waits for a worker that gets through it", "[launcher][unit]") {
-  KeptMemories memories(2);
-  memories.begin_round(0, 2);
-  const Worker zero(handed(memories, 0)), one(handed(memories, 1));
-  CHECK_FALSE(memories.may_be_succeeded(1));  // rank 0 has not come to its first step
-  zero.mark(0, 4, 4);
-  one.mark(1, 4, 5);
-  REQUIRE(memories.may_be_succeeded(1));
-  CHECK_THAT(memories.begin_succession(1), Contains("it does step 5 again, whose update is taken from another rank"));
-  CHECK_FALSE(memories.is_updating(1));  // nobody gets through that
-  CHECK(handed(memories, 1).must_wait);
-  CHECK(memories.may_be_succeeded(1));  // the successor may die as well
-  zero.mark(0, 4, 5);
-  CHECK(handed(memories, 1).must_wait);
-  zero.header().updated = 5;
-  const KeptMemories::Handed given = handed(memories, 1);
-  CHECK(given.go_on == GoOn::WithinStep);
-  CHECK(given.step == 5);
-  CHECK(given.source >= 0);
-  CHECK(std::holds_alternative<std::string>(memories.hand_out(1, "model", kBytes)));  // it has it
-}
-
-TEST_CASE("kept memories: where all were killed within one update, no successor can go on", "[launcher][unit]") {
-  KeptMemories memories(2);
-  memories.begin_round(0, 2);
-  const Worker zero(handed(memories, 0)), one(handed(memories, 1));
-  zero.mark(0, 4, 5);
-  one.mark(1, 4, 5);
-  REQUIRE(memories.may_be_succeeded(1));  // rank 0 gets through
-  memories.begin_succession(1);
-  CHECK_FALSE(memories.may_be_succeeded(0));
-  memories.begin_succession(0);
-  CHECK(handed(memories, 1).go_on == GoOn::Nowhere);
-}
-
-TEST_CASE("kept memories: a worker that keeps two memories has no successor", "[launcher][unit]") {
-  KeptMemories memories(2);
-  memories.begin_round(0, 2);
-  const Worker zero(handed(memories, 0)), one(handed(memories, 1));
-  zero.mark(0, 4, 4);
-  one.mark(1, 4, 4);
-  REQUIRE(memories.may_be_succeeded(1));
-  memories.hand_out(0, "another", kBytes);
-  CHECK_FALSE(memories.may_be_succeeded(1));
 }

@@ -190,23 +190,6 @@ TEST_CASE("coordinator: with a window only restarts within it count", "[rendezvo
   }
 }
 
-TEST_CASE("coordinator: with a window restarts of single workers count, too, from their report on",
-          "[rendezvous][unit]") {
-  JobShape shape = fixed(1, 1);
-  shape.restart_window = seconds(60);
-  Job job(shape);
-  job.join("a");
-  job.start();
-  job.nodes["a"].state.successors = 1;
-  job.report("a");
-  CHECK(job.core.budget_used() == 1);
-  job.pass(seconds(61));
-  CHECK(job.core.budget_used() == 0);
-  CHECK(job.core.restarts_used() == 1);
-  fail_and_go_on(job, "a", 0);
-  CHECK(job.runs("a", 0));
-}
-
 TEST_CASE("coordinator: all nodes are to be given the same --exclude-after and --restart-window",
           "[rendezvous][unit]") {
   Job job(fixed(2, 1));

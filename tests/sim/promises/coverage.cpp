@@ -57,7 +57,6 @@ constexpr std::array<const char*, static_cast<std::size_t>(Branch::Count)> kBran
     "a process is stopped and goes on",
     "the nodes of a round have no address of the coordinator in common",
     "a round has an address in numbers though the endpoint is a name",
-    "a worker that was killed has a successor",
     "a round is revoked",
     "a worker stays",
     "a node that was at fault too often runs, since no other waits",
@@ -89,7 +88,7 @@ constexpr std::array<const char*, 9> kCoordinatorNames = {"AgentLinked",     "Ag
                                                           "AgentGone",       "StoreOpened",   "StoreFailed",
                                                           "CoordinatorTick", "Recovered",     "StoreLost"};
 constexpr std::array<const char*, 5> kCoordinatorPhases = {"Gathering", "Opening", "Running", "Stopping", "Over"};
-constexpr std::array<const char*, 28> kAgentNames = {"LinkUp",
+constexpr std::array<const char*, 25> kAgentNames = {"LinkUp",
                                                      "LinkDown",
                                                      "LinkFailed",
                                                      "LinkRefused",
@@ -100,11 +99,8 @@ constexpr std::array<const char*, 28> kAgentNames = {"LinkUp",
                                                      "NeverStarted",
                                                      "WorkerDying",
                                                      "WorkerExited",
-                                                     "SuccessorStarted",
-                                                     "SuccessorNeverStarted",
-                                                     "SuccessorArrived",
-                                                     "SuccessorsAwaited",
-                                                     "SuccessorsForgone",
+                                                     "MissingStarted",
+                                                     "MissingNeverStarted",
                                                      "WorkerStays",
                                                      "WorkerQuiet",
                                                      "AllGone",
@@ -123,11 +119,11 @@ constexpr std::array<const char*, 10> kAgentPhases = {"Idle",    "Starting", "Ru
 // What ten thousand seeds have to reach has a +, by event and phase. The others are rare or impossible.
 constexpr std::array<const char*, 9> kCoordinatorMust = {"+++++", "+++++", "+++++", "+++++", " + + ",
                                                          " +   ", "+++++", "+    ", "     "};
-constexpr std::array<const char*, 28> kAgentMust = {
+constexpr std::array<const char*, 25> kAgentMust = {
     "+ +++++ ++", "+ +++++ ++", "+ +++++ ++", "+         ", "+++++++ ++", "+++++++ ++", " + +      ",
     " +        ", "   + +    ", "  ++ +    ", "  ++ +  ++", "  ++      ", "  +       ", "  +       ",
-    "  +       ", "  +       ", "  +       ", "  +     + ", "+   + +   ", "+ +++++ ++", "          ",
-    "          ", "+ +++++  +", "+ +++++  +", "+++++++ ++", "          ", "        ++", "          "};
+    "  +     + ", "+   + +   ", "+ +++++ ++", "          ", "          ", "+ +++++  +", "+ +++++  +",
+    "+++++++ ++", "          ", "        ++", "          "};
 
 template <typename Counts, typename Musts, typename Names, typename Phases>
 void add_missing(std::vector<std::string>& missing, const Counts& counts, const Musts& musts, const Names& names,

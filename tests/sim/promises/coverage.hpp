@@ -63,7 +63,6 @@ enum class Branch {
   ProcessSlept,
   AddressesDiffer,
   NumericAddress,
-  Succeeded,
   Revoked,
   Stayed,
   FaultyRuns,

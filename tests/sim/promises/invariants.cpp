@@ -138,14 +138,6 @@ void Invariants::on_hang_found(const Process& process) {
   if (state.hang != rendezvous::Hang::None) newest_hang_ = std::max(newest_hang_, state.round);
 }
 
-void Invariants::on_succession(const Process& process, const Worker& dead) {
-  const std::string who = process.config.host + ", " + describe(dead);
-  promise(Promise::ReapedBeforeNext, dead.reaped, who);
-  promise(Promise::GuardedOnly, !process.guardian_gone, who);
-  promise(Promise::NewestRoundOnly, dead.round == process.core.state().round, who);
-  note_restart();
-}
-
 void Invariants::on_started(const Process& process) {
   check_quiet();
   for (const auto& [lost, when] : lost_at_) {
@@ -296,7 +288,8 @@ void Invariants::at_end() {
     promise(Promise::FewMessages, directives <= 4 + 2 * links + 4 * rounds,
             host + " got " + std::to_string(directives));
     const int reports = process.reports_sent - static_cast<int>(process.users_signals.size());
-    promise(Promise::FewMessages, reports <= 6 + links + (6 + process.config.workers) * rounds + 2 * process.successors,
+    promise(Promise::FewMessages,
+            reports <= 6 + links + (6 + process.config.workers) * rounds + 2 * process.replacements,
             host + " sent " + std::to_string(reports));
     // With etcd one that comes when the job is over, and its record gone, is no part of it.
     const bool came_too_late = scene_.plan.has_etcd && process.core.state().epoch.empty();
@@ -320,7 +313,7 @@ void Invariants::check_success(const std::string& who) {
   if (succeeded_ == round) return;                    // was checked before
   std::set<int> ran;
   for (const Worker& worker : scene_.workers) {
-    if (worker.round != round || worker.is_replaced) continue;
+    if (worker.round != round) continue;
     promise(Promise::SuccessIsTrue, worker.reaped && worker.status.success(), who + "; " + describe(worker));
     ran.insert(worker.process);
   }

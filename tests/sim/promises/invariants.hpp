@@ -157,7 +157,6 @@ class Invariants {
                  const std::vector<launcher::AgentAction>& actions) const;
   void on_start(const Process& process, const rendezvous::Assignment& assignment);
   void on_start_missing(const Process& process, const launcher::StartMissing& start);
-  void on_succession(const Process& process, const Worker& dead);
   void on_started(const Process& process);
   // An agent ends one worker of its own accord.
   void on_ended(const Process& process, const Worker& worker) const;
@@ -221,9 +220,9 @@ class Invariants {
   const Scene& scene_;
   Coverage& coverage_;
   std::map<int, Members> rounds_;
-  std::vector<Time> restarts_at_;  // also of single workers
-  int restarts_seen_ = 0;          // restarts of all workers
-  milliseconds rounded_{0};        // how much longer one may count: a life's record cuts its own age and theirs to 1 ms
+  std::vector<Time> restarts_at_;
+  int restarts_seen_ = 0;    // restarts of all workers
+  milliseconds rounded_{0};  // how much longer one may count: a life's record cuts its own age and theirs to 1 ms
   int round_seen_ = 0;
   std::set<std::string> waited_;                  // hosts without a place when that round was opened
   std::map<int, std::string> first_causes_;       // hosts, by the round that follows

@@ -105,17 +105,12 @@ struct DescribeAgentEvent {
   std::string operator()(const WorkerExited& event) const {
     return "reaps worker " + std::to_string(event.local_rank) + ", which " + rendezvous::describe(event.status);
   }
-  std::string operator()(const SuccessorStarted& event) const {
+  std::string operator()(const MissingStarted& event) const {
     return "another process has the place of worker " + std::to_string(event.local_rank);
   }
-  std::string operator()(const SuccessorNeverStarted& event) const {
+  std::string operator()(const MissingNeverStarted& event) const {
     return "no process could be started for worker " + std::to_string(event.local_rank) + in_parentheses(event.why);
   }
-  std::string operator()(const SuccessorArrived& event) const {
-    return "worker " + std::to_string(event.local_rank) + " goes on where it was";
-  }
-  std::string operator()(const SuccessorsAwaited&) const { return "its workers may have successors"; }
-  std::string operator()(const SuccessorsForgone&) const { return "its workers can have no successors"; }
   std::string operator()(const WorkerStays& event) const {
     return "worker " + std::to_string(event.local_rank) + (event.stays ? " can stay" : " can stay no longer");
   }
@@ -147,9 +142,6 @@ struct DescribeAgentAction {
   std::string operator()(const RevokeRound&) const { return "shows its workers that the round is revoked"; }
   std::string operator()(const EndWorker& action) const {
     return "sends SIGTERM to worker " + std::to_string(action.local_rank);
-  }
-  std::string operator()(const StartSuccessor& action) const {
-    return "starts another process as worker " + std::to_string(action.local_rank);
   }
   std::string operator()(const KillWorker& action) const { return "kills worker " + std::to_string(action.local_rank); }
   std::string operator()(const SignalWorkers& action) const {

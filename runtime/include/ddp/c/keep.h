@@ -30,11 +30,6 @@ extern "C" {
  *       ddp_kept_done(kept, &step);
  *     }
  *
- * Under `ddprun --keep-memory` on one node a worker that is killed may be replaced alone, while the others wait for it.
- * The new process repeats the start, which is all before its first ddp_kept_done(): it must make the same collectives
- * whether something was found or not. What it writes to the memory and to the record before that call is undone there.
- * In such a job ddp_kept_done() is a collective of the session's world: all ranks call it at the same places.
- *
  * Whenever processes are killed, all ranks go on from the same step, with the tensors that an undisturbed run has. For
  * this the training must be data parallel: after an update all ranks have equal tensors, and no rank begins an update
  * before all ranks have contributed their gradients.
@@ -74,9 +69,8 @@ typedef struct ddp_keep_options {
  * there, since what the record had of such a rank alone, such as its random numbers, is gone.
  *
  * Without ddprun, or without its option --keep-memory, the memory is ordinary and ends with the process; all else is
- * the same. name has letters, digits, dots, dashes and underscores; a worker keeps at most 16. options may be NULL. The
- * session must stay as long as ddp_kept_done() is called. DDP_SYSTEM if ddprun refuses, for example since the memory
- * does not fit into the job's control group. */
+ * the same. name has letters, digits, dots, dashes and underscores; a worker keeps at most 16. options may be NULL.
+ * DDP_SYSTEM if ddprun refuses, for example since the memory does not fit into the job's control group. */
 DDP_API ddp_status ddp_keep(ddp_session* session, const char* name, size_t bytes, const ddp_keep_options* options,
                             ddp_kept** kept, void** memory, int32_t* found);
 /** Copies the first `bytes` of the memory that an earlier process of this worker has kept under a name, before
@@ -92,8 +86,7 @@ DDP_API ddp_status ddp_kept_begun(ddp_kept* kept, int32_t* write);
 /** Marks that the update is complete. */
 DDP_API ddp_status ddp_kept_updated(ddp_kept* kept);
 /** Marks that the step is over: the next one starts here. The first call marks the start of the training. *steps
- * becomes the number of steps that are done since the memory was made. DDP_MISMATCH if this process takes the place of
- * one that died, and has not made the collectives that it made. */
+ * becomes the number of steps that are done since the memory was made. */
 DDP_API ddp_status ddp_kept_done(ddp_kept* kept, int64_t* steps);
 /** Returns a sentence that says what was found, for a log. Never NULL; valid as long as kept. */
 DDP_API const char* ddp_kept_recovered(const ddp_kept* kept);

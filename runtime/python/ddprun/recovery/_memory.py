@@ -9,18 +9,11 @@ from ddprun.torch import _session
 from ddprun.torch._libddp import UINT8, Buffer, KeepOptions, SessionOptions, check, libddp
 
 _VARIABLE = "DDPRUN_KEPT_MEMORY"  # set by ddprun where it has the option --keep-memory
-_SUCCESSOR = "DDPRUN_SUCCESSOR"  # set by ddprun for a process that takes the place of one, while the others run on
 
 
 def is_asked_for() -> bool:
     """Returns whether ddprun keeps memory for this process."""
     return _VARIABLE in os.environ
-
-
-def is_successor() -> bool:
-    """Returns whether this process takes the place of one that died, while the other ranks run on: what its start
-    writes to kept memory is gone after the first done()."""
-    return os.environ.get(_SUCCESSOR) == "1"
 
 
 def peek(name: str, size: int) -> bytes:
@@ -37,10 +30,9 @@ class KeptMemory:
     _made = 0
 
     def __init__(self, name: str, size: int, record_size: int, layout: int, own_size: int, own_layout: int):
-        # The session of torch's default group, if that is libddp's and of all ranks. Where it awaits successors each
-        # done() is a collective of it, so it stays as long as the process.
+        # The session of torch's default group compares what ranks have found, if that session is libddp's and of all
+        # ranks.
         world = _session.session_of_job()
-        self.is_of_job = world is not None
         session = world if world is not None else self._meet_all_ranks()
         self.record = (ctypes.c_uint8 * record_size)()
         part = Buffer(ctypes.addressof(self.record), record_size, UINT8, 0, 0)

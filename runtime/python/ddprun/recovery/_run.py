@@ -14,11 +14,9 @@ from torch import distributed as dist
 from torch.optim import Optimizer
 
 from ddprun.recovery._batches import Batches, Position, iterate_from
-from ddprun.recovery._broadcast import LeftOut
 from ddprun.recovery._generators import generators_of, set_generators, state_of_generators
-from ddprun.recovery._buckets import settle_buckets
 from ddprun.recovery._equality import Equality
-from ddprun.recovery._memory import KeptMemory, is_asked_for, is_successor
+from ddprun.recovery._memory import KeptMemory, is_asked_for
 from ddprun.recovery._optimizer import groups_of, set_groups
 from ddprun.recovery._record import Record, aligned, size_of
 from ddprun.recovery._state import Buffers, check_object, restore_object, state_of_object
@@ -114,7 +112,7 @@ class Run:
 
 class _Recovered(NamedTuple):
     record: Dict[str, Any]  # with which the first step starts
-    sample: Optional[torch.Tensor]  # some of the parameters' bytes, which differ if all were overwritten
+    sample: torch.Tensor  # some of the parameters' bytes, which differ if all were overwritten
 
 
 class _Steps:
@@ -129,7 +127,6 @@ class _Steps:
         name: str,
         record_bytes: int,
     ):
-        self._model = model
         self._optimizer = optimizer
         self._buffers = Buffers(model)
         self._objects = [*([scheduler] if scheduler is not None else []), *extra]
@@ -140,7 +137,6 @@ class _Steps:
         self.number = 0
         self._has_update = False  # since the last step was done
         self._has_batches_without_update = False  # since then
-        self._takes_place = is_successor()  # until the loop begins
         self._tensors = KeptTensors(model, optimizer, name)
         record = self._record_size(record_bytes)
         self.kinds = self._tensors.kinds
@@ -156,8 +152,6 @@ class _Steps:
         self._name = name
         self._equality: Optional[Equality] = None
         self._compares = not self.recovered and dist.is_initialized() and dist.get_world_size() > 1
-        # DistributedDataParallel's constructor of a successor, which may come before keep() or after it.
-        self._left_out: Optional[LeftOut] = None
         if self._memory.found:
             self._recover()
         else:
@@ -175,11 +169,7 @@ class _Steps:
         set_generators(record["generators"])
         self.position.epoch, self.position.batches, self.position.epochs_generators = record["position"]
         self.number = record["number"]
-        if self._takes_place:  # what its start writes is undone, so that no sample is needed
-            self._recovered = _Recovered(record, None)
-            self._left_out = LeftOut(self._tensors.memory())
-        else:
-            self._recovered = _Recovered(record, self._tensors.sample())
+        self._recovered = _Recovered(record, self._tensors.sample())
 
     def _restore(self, record: "Dict[str, Any]") -> None:
         self._restore_objects(record)
@@ -220,8 +210,6 @@ class _Steps:
         self._record.write(self._done_record(), "what a step changes")
         has_update, self._has_update = self._has_update, False
         self.number = self._memory.done()
-        if self._takes_place:
-            self._take_place()
         if self._compares and (has_update or self._equality is not None):
             self._compare()
         return self.number
@@ -234,14 +222,10 @@ class _Steps:
     def _begin_loop(self) -> None:
         self._has_started = True
         recovered, self._recovered = self._recovered, None
-        if self._left_out is not None:
-            self._left_out.end()
-        if self._memory.is_of_job:
-            settle_buckets(self._model)
         if recovered is None:
             self._tensors.take_back(self._tensors.check_unchanged("before the training"), has_them=False)
-        elif not self._takes_place:
-            if recovered.sample is None or not torch.equal(self._tensors.sample(), recovered.sample):
+        else:
+            if not torch.equal(self._tensors.sample(), recovered.sample):
                 raise RuntimeError(
                     "ddprun.keep: the parameters were overwritten after keep() had recovered them; load a checkpoint "
                     "before keep(), or only `if not run.recovered`"
@@ -250,16 +234,6 @@ class _Steps:
             # ranks the buffers of rank 0.
             set_generators(recovered.record["generators"], self._loaders_generators)
             self._buffers.set(recovered.record["buffers"])
-        self._tensors.note()
-
-    def _take_place(self) -> None:
-        """Has all that is not in kept memory as the process before this one had it. What the start has written, such as
-        the parameters that DistributedDataParallel has given all ranks, is gone."""
-        self._takes_place = False
-        record = self._record.read()
-        self._tensors.read_values()
-        self._restore(record)
-        set_generators(record["generators"], self._loaders_generators)
         self._tensors.note()
 
     # ---- Updates ----

@@ -211,10 +211,6 @@ class KeptTensors:
         if replaced:
             self._seen_state = None
 
-    def memory(self) -> torch.Tensor:
-        """Returns the bytes that have all tensors."""
-        return self._memory
-
     def replicated_parameters(self) -> "Dict[str, torch.Tensor]":
         """Returns the bytes of the parameters that are taken for equal on all ranks."""
         places = [self._places[name] for name in self._parts if self.kinds[name] != OWN]

@@ -47,11 +47,9 @@ _world: Optional[_Session] = None  # the session of torch's default group, if th
 
 
 def session_of_job() -> Optional[int]:
-    """Returns the session of torch's default group, if that is ours and has all ranks of the job. It stays until the
-    process ends."""
+    """Returns the session of torch's default group, if that is ours and has all ranks of the job."""
     if _world is None or _world.size == 1 or os.environ.get("WORLD_SIZE") != str(_world.size):
         return None
-    _world.users += 1
     return _world.handle
 
 
@@ -116,11 +114,9 @@ def _start_session(store: Store, rank: int, size: int, timeout: timedelta, is_jo
         check(libddp.ddp_session_init(ctypes.byref(options), ctypes.byref(handle)))
         return _Session(handle.value or 0, size)
     # A store may be used again after destroy_process_group(), so each session has a name of its own.
-    # A process that takes the place of a dead one joins the session in which the others are: the first.
-    is_successor = os.environ.get("DDPRUN_SUCCESSOR") == "1"
-    time = 1 if is_successor else store.add(f"ddprun/joined/{rank}", 1)
+    time = store.add(f"ddprun/joined/{rank}", 1)
     base, server = _place(store, rank, time)
-    if rank == 0 and not is_successor:
+    if rank == 0:
         store.set(f"ddprun/session/{time}", uuid.uuid4().hex)
     options.name = store.get(f"ddprun/session/{time}")
     place = _open(base, milliseconds(timeout))

@@ -25,7 +25,6 @@
 #include "collectives/host/operations/numa_collectives.hpp"
 #include "collectives/host/operations/shared_collectives.hpp"
 #include "collectives/host/operations/steps.hpp"
-#include "collectives/host/successors/logged_collectives.hpp"
 #include "rendezvous/machine/memory_left.hpp"
 #include "tests/collectives/host/memory_model/explorer.hpp"
 #include "tests/support/environment.hpp"
@@ -51,10 +50,10 @@ Bounds with_more(Bounds bounds) {
 // Some ranks and their segment, with rings so small that they are used again after a few steps.
 class World {
  public:
-  World(std::uint32_t ranks, std::uint64_t ring_bytes, std::uint64_t channel_bytes = 64, std::uint64_t log_bytes = 0)
-      : segment(Segment::create({ranks, ring_bytes, channel_bytes, 0, log_bytes})) {
+  World(std::uint32_t ranks, std::uint64_t ring_bytes, std::uint64_t channel_bytes = 64)
+      : segment(Segment::create({ranks, ring_bytes, channel_bytes, 0})) {
     program.memory = reinterpret_cast<unsigned char*>(&segment.header());
-    program.bytes = static_cast<std::size_t>(segment.log() + log_bytes - program.memory);
+    program.bytes = static_cast<std::size_t>(segment.channel(ranks, 0) - program.memory);
     program.name_of = [this](std::size_t offset) { return name_of(offset); };
   }
 
@@ -98,7 +97,6 @@ class World {
       for (const auto& call : segment.counters(r).calls) {
         if (is(call)) return "call" + of;
       }
-      if (is(segment.counters(r).marked)) return "mark" + of;
       if (is(segment.counters(r).sleepers)) return "sleepers" + of;
       if (is(segment.presence(r).state)) return "presence" + of;
       if (is(segment.liveness(r).holder)) return "liveness" + of;
@@ -113,7 +111,6 @@ class World {
         if (place >= channel && place < channel + segment.plan().channel_bytes) return "channel" + between;
       }
     }
-    if (segment.awaits_successors() && place >= segment.log()) return "log";
     return "";
   }
 };
@@ -277,89 +274,6 @@ TEST_CASE("flag protocol: a large reduction of three ranks", "[collectives][unit
     sum_numbers(collectives, membership, 300);
   });
   check_all_runs("a reduction of 3 ranks", world);
-}
-
-namespace {
-
-// A rank of a group that awaits successors, in one process.
-class LoggedRank {
- public:
-  explicit LoggedRank(Membership& membership) : membership_(membership), collectives_(membership, steps_) {}
-  Steps& steps() { return steps_; }
-  void reduce(unsigned char* data, std::size_t count, std::size_t element, const Reduction& reduction,
-              std::optional<std::uint32_t> root) {
-    collectives_.begin_call();
-    collectives_.reduce(data, count, element, reduction, root);
-  }
-  void sum(std::size_t count) { sum_numbers(*this, membership_, count); }
-  void mark() {
-    steps_.start(kWhat + 1, kTimeoutMs, 0);
-    collectives_.mark(LoggedCollectives::Messages::None);
-  }
-  void resume(const Position& position) { collectives_.resume(position); }
-  Position position() const { return collectives_.position(); }
-
- private:
-  Membership& membership_;
-  Steps steps_{membership_};
-  LoggedCollectives collectives_;
-};
-
-constexpr std::size_t kSliced = 150;  // numbers, too many for one step with this log
-constexpr std::uint64_t kLogToSum = 8 * kLine;
-
-}  // namespace
-
-TEST_CASE("flag protocol: results stay in the log until the next mark, and what it cannot hold is written over in time",
-          "[collectives][unit]") {
-  World world(2, 8 * kLine, 64, kLogToSum);
-  world.bounds = {.switches = 1, .old_values = 1};
-  world.each_rank([](Membership& membership) {
-    LoggedRank rank(membership);
-    rank.sum(kSliced);
-    rank.mark();
-    rank.sum(3);  // writes into the log before it waits for the other rank
-    rank.sum(kSliced);
-  });
-  check_all_runs("a log", world);
-  CHECK_THAT(world.with(Operation::Store, &world.segment.counters(1).published, kSequential, kRelaxed), kRace);
-  CHECK_THAT(world.with(Operation::Load, &world.segment.counters(1).published, kAcquire, kRelaxed), kRace);
-
-  World outgrown(2, 8 * kLine, 64, kLogToSum);
-  outgrown.bounds = {.switches = 1, .old_values = 1};
-  outgrown.each_rank([](Membership& membership) {
-    LoggedRank rank(membership);
-    rank.sum(kSliced);
-    rank.sum(kSliced);
-  });
-  check_all_runs("a log that is outgrown", outgrown);
-}
-
-TEST_CASE("flag protocol: a successor repeats calls while the other rank goes on", "[collectives][unit]") {
-  World world(2, 8 * kLine, 64, kLogToSum);
-  world.bounds = {.switches = 1, .old_values = 1};
-  world.each_rank([&world](Membership& membership) {
-    Position noted;
-    const auto begin = [&](LoggedRank& rank) {
-      noted = rank.position();
-      rank.mark();
-      rank.sum(kSliced);
-    };
-    LoggedRank rank(membership);
-    begin(rank);
-    if (membership.rank() == 0) {
-      rank.sum(3);
-      return rank.mark();
-    }
-    std::vector<std::uint32_t> places = {0, 1};
-    Membership successors(world.segment, 1, places, {0, 1});
-    LoggedRank successor(successors);
-    successor.resume(noted);
-    begin(successor);
-    successor.sum(3);
-    successor.mark();
-  });
-  check_all_runs("a successor", world);
 }
 
 TEST_CASE("flag protocol: a reduction, a broadcast and a gathering along two NUMA nodes", "[collectives][unit]") {
