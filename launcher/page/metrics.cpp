@@ -88,8 +88,7 @@ void add_job(Page& page, const JobState& state) {
   page.one({"ddprun_job_round", "gauge", "", "Number of the round; the first one is 1."}, facts.round);
   page.one({"ddprun_job_round_uptime_seconds", "gauge", "seconds", "Time since this round began."},
            static_cast<double>(state.seconds_in_round()));
-  page.one({"ddprun_job_restarts", "counter", "", "Restarts after failures."},
-           facts.restarts);
+  page.one({"ddprun_job_restarts", "counter", "", "Restarts after failures."}, facts.restarts);
   page.one({"ddprun_job_max_restarts", "gauge", "", "Restarts that the job may have (--max-restarts)."},
            facts.max_restarts);
   page.one({"ddprun_job_min_nodes", "gauge", "", "Nodes that the job needs (--nnodes)."}, facts.min_nodes);
