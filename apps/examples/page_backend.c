@@ -171,7 +171,7 @@ static ddp_backend_status group_create(const ddp_backend_group_config* config, d
   return status;
 }
 
-static void group_abort(ddp_backend_group* group) { atomic_store(&group->aborted, true); }
+static void group_abort(ddp_backend_group* group) { atomic_store(&group->aborted, 1); }
 
 static const ddp_backend_table table = {
     .abi_version = DDP_BACKEND_ABI_VERSION,

@@ -27,7 +27,7 @@ HeadCore::Actions HeadCore::begin() { return start_next(began_); }
 
 bool HeadCore::has_room() const {
   std::size_t awaited = 0;
-  for (std::size_t i = 0; i < hosts_.size(); ++i) awaited += is_awaited(i) ? 1 : 0;
+  for (std::size_t i = 0; i < hosts_.size(); ++i) awaited += is_awaited(i) ? 1U : 0U;
   return awaited < kWindow;
 }
 
