@@ -27,7 +27,7 @@ inline constexpr std::array kDescription = {
     "Options may be spelled with dashes or underscores, and abbreviated. The environment variable in brackets, [NAME], "
     "sets the default. A TIME is a number of seconds, or has a unit: 500ms, 90s, 5m or 2h.",
     "`ddprun ps` lists this user's jobs that have an agent on this machine, and `ddprun ps --json` prints one line of "
-    "JSON for each. `ddprun ps JOB` shows one job on all of its nodes, again and again with --watch 1s. "
+    "JSON for each. `ddprun ps JOB [--watch 1s]` shows one job on all of its nodes, with --watch again and again, "
     "`ddprun stacks JOB` shows what each worker is doing, `ddprun logs JOB [--rank N] [-f]` "
     "prints the files of workers on this machine, and `ddprun report JOB` prints all that is known, without secrets, "
     "to paste into an issue; ps, stacks and report know --json. `ddprun stop JOB` ends a job on all of its nodes, as a "

@@ -97,7 +97,7 @@ struct CompressHook {
     const at::Tensor gradients = bucket.buffer();
     const at::Tensor sent = gradients.element_size() > 2 ? gradients.to(type) : gradients;
     const Work work = all_reduce_async(sent, ReduceOp::Avg, group);
-    return [=] {
+    return [work, sent, gradients] {
       work.wait();
       if (!sent.is_same(gradients)) gradients.copy_(sent);
     };
