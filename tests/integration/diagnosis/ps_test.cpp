@@ -153,8 +153,8 @@ TEST_CASE("ps: a request of another version, or of nonsense, is refused in words
   CHECK(job.wait().code == 0);
 }
 
-TEST_CASE("ps: knows --json and nothing else", "[apps][integration]") {
+TEST_CASE("ps: knows --json and --watch, and nothing else", "[apps][integration]") {
   const Result wrong = run(ddprun_raw({"ps", "--all"}));
   CHECK(wrong.code == 2);
-  CHECK_THAT(wrong.err, Contains("ps: there is no option --all (ddprun ps [JOB] [--json])"));
+  CHECK_THAT(wrong.err, Contains("ps: there is no option --all (ddprun ps [JOB] [--json] [--watch 1s])"));
 }
