@@ -26,6 +26,10 @@ def train(workers, restarts, *arguments):
     return err, time.monotonic() - start
 
 
+if options:
+    _, seconds = train(2, 0)
+    print(f"2 workers: init, all_reduce, new_group, all_gather_object, barrier, destroy: {seconds:.1f} s")
+
 repeats = int(os.environ.get("DDPRUN_TEST_REPEATS", "1"))
 workers = 4 if options else 2  # without --preload each of them imports PyTorch
 for attempt in range(repeats):

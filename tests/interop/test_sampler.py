@@ -12,8 +12,12 @@ import random
 import subprocess
 import sys
 
-import torch
-from torch.utils.data import DistributedSampler
+if "--large" in sys.argv and not os.environ.get("DDPRUN_TEST_FULL_INTEROP"):
+    print("skipped: takes a minute of processor time (DDPRUN_TEST_FULL_INTEROP=1 runs it)")
+    sys.exit(77)
+
+import torch  # noqa: E402
+from torch.utils.data import DistributedSampler  # noqa: E402
 
 # From this length on, torch.randperm shuffles with another algorithm, which uses 64 random bits.
 WIDE = (2**32 - 1) // 20
@@ -44,9 +48,6 @@ def theirs(case):
 
 
 def large_case():
-    if not os.environ.get("DDPRUN_TEST_FULL_INTEROP"):
-        print("skipped: takes a minute of processor time (DDPRUN_TEST_FULL_INTEROP=1 runs it)")
-        sys.exit(77)
     with open("/proc/meminfo", encoding="ascii") as facts:
         available = next(int(line.split()[1]) for line in facts if line.startswith("MemAvailable"))
     if available < 6_000_000:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Sets a MASTER_PORT of its own, as scripts for the old torch.distributed.launch do.
 
-usage: own_port_worker.py PORT [spawn] [alone]
+usage: own_port_worker.py PORT [fork] [alone]
 fork: starts two processes of its own, which do so. alone: without the launcher's store.
 """
 import os
