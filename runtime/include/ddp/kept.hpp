@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// Kept memory: a model and its optimizer's state that outlive their process, so that a restarted
+/// Kept memory: tensors, such as a model and its optimizer's state, that outlive their process, so that a restarted
 /// worker goes on after the last complete step.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -17,14 +18,10 @@
 #include "ddp/buffer.hpp"
 #include "ddp/ddp.h"
 #include "ddp/error.hpp"
-#include "ddp/optimizer.hpp"
 #include "ddp/parameter.hpp"
 #include "ddp/session.hpp"
 
 namespace ddp {
-
-template <typename Plain>
-class ZeroRedundancyOptimizer;
 
 /// What to keep besides the tensors.
 struct KeptOptions {
@@ -32,8 +29,16 @@ struct KeptOptions {
   /// Memory of this rank that the next step depends on, such as its place in the data, random generators, a model's
   /// buffers. It must stay as long as the Kept. part_of_record() makes an entry.
   std::vector<Buffer> record = {};
-  /// Called with each parameter of the optimizer once its value is in the kept memory, for the model to use it there.
+  /// Called with each parameter of an optimizer once its value is in the kept memory, for the model to use it there.
   std::function<void(const Parameter&)> moved = {};
+};
+
+/// A tensor in CPU memory that is to be kept.
+struct KeptTensor {
+  std::string name;     ///< a process whose tensors have other names, types or sizes does not find them
+  Buffer buffer;        ///< the value, where it is before it is kept
+  bool is_own = false;  ///< whether no other rank has this tensor
+  std::function<void(void* address)> moved = {};  ///< called with the tensor's place in the kept memory
 };
 
 /// Returns an object as a part of KeptOptions::record.
@@ -43,8 +48,8 @@ Buffer part_of_record(T& object) {
   return Buffer(reinterpret_cast<std::uint8_t*>(&object), sizeof object);
 }
 
-/// Memory that `ddprun --keep-memory` keeps for a model and its optimizer while the job runs. After a
-/// restart all ranks find it at the same step, with the values of an undisturbed run:
+/// Memory that `ddprun --keep-memory` keeps for tensors, such as a model and its optimizer's state, while the job runs.
+/// After a restart all ranks find it at the same step, with the values of an undisturbed run:
 ///
 ///     ddp::AdamW optimizer(parameters);
 ///     ddp::Kept kept(session, optimizer, {"training", {ddp::part_of_record(position)}, moved});
@@ -61,27 +66,54 @@ Buffer part_of_record(T& object) {
 /// what it logs is computed from newer parameters. Only for data-parallel training: after a step all
 /// ranks must have equal parameters. One thread at a time.
 ///
-/// With ZeroRedundancyOptimizer the parameters are equal on all ranks, and each rank's part of the state is its own.
-/// `ddprun --keep-memory=shadow` keeps a copy of that. Without, a rank that is killed while an update is under way
-/// sends all to the checkpoint; libddp says so on stderr.
+/// Tensors that no other rank has, such as a rank's part of ZeroRedundancyOptimizer's state, are its own. `ddprun
+/// --keep-memory=shadow` keeps a copy of these. Without, a rank that is killed while an update is under way sends all
+/// to the checkpoint; libddp says so on stderr.
 class Kept {
  public:
   /// Keeps nothing: step() counts its calls.
   Kept() = default;
 
-  /// Moves the optimizer's parameters and its state into kept memory. If an earlier process has left
-  /// them there, they get its values, and so does the record. Every rank of the session calls it,
-  /// before it makes DistributedDataParallel. The optimizer and the record must stay where they are;
-  /// nothing may use the parameters after this object has gone. Throws Error with Status::System if
-  /// ddprun refuses, for example since the memory does not fit into the job's control group.
-  template <typename Rule>
-  Kept(const Session& session, Optimizer<Rule>& optimizer, const KeptOptions& options = {}) {
-    keep(session, optimizer, options, 0);
+  /// Moves tensors into kept memory. If an earlier process has left them there, they get its values, and so does the
+  /// record. Every rank of the session calls it, before it makes DistributedDataParallel. The record must stay where it
+  /// is; nothing may use the tensors after this object has gone. The program calls begin_update() and end_update().
+  /// Throws Error with Status::System if ddprun refuses, for example since the memory does not fit into the job's
+  /// control group.
+  Kept(const Session& session, std::vector<KeptTensor> tensors, const KeptOptions& options = {}) {
+    // A rank's own tensors come first in the memory.
+    std::stable_partition(tensors.begin(), tensors.end(), [](const KeptTensor& tensor) { return tensor.is_own; });
+    std::vector<ddp_buffer> record;
+    for (const Buffer& part : options.record) record.push_back(part.c());
+    ddp_keep_options c = {sizeof(ddp_keep_options), record.data(), record.size(), kHashOfNothing, 0, kHashOfNothing};
+    std::size_t bytes = 0;
+    for (const KeptTensor& tensor : tensors) {
+      if (tensor.buffer.device.kind != DeviceKind::Cpu) {
+        throw Error(Status::InvalidArgument, "Kept: tensor " + tensor.name + " is not in CPU memory");
+      }
+      bytes += aligned(tensor.buffer.bytes());
+      if (tensor.is_own) c.own_bytes = bytes;
+      add_to_hash(tensor.is_own ? c.own_layout : c.layout, tensor);
+    }
+    ddp_kept* kept = nullptr;
+    void* memory = nullptr;
+    std::int32_t found = 0;
+    detail::check(ddp_keep(session.c(), options.name.c_str(), bytes, &c, &kept, &memory, &found));
+    kept_.reset(kept);
+    found_ = found != 0;
+    auto* place = static_cast<std::byte*>(memory);
+    for (const KeptTensor& tensor : tensors) {
+      if (!found_ && tensor.buffer.count > 0) std::memcpy(place, tensor.buffer.data, tensor.buffer.bytes());
+      if (tensor.moved) tensor.moved(place);
+      place += aligned(tensor.buffer.bytes());
+    }
   }
-  /// Does so for an optimizer whose state is spread over all ranks of the session.
-  template <typename Plain>
-  Kept(const Session& session, ZeroRedundancyOptimizer<Plain>& optimizer, const KeptOptions& options = {}) {
-    keep(session, optimizer, options, bytes_of_state(optimizer));
+  /// Moves the parameters and the state of an optimizer of ddp/training.hpp, or of any type that has its kept_tensors()
+  /// and its around_step(), which must stay where it is. Its step() then calls begin_update() and end_update().
+  template <typename Optimizer>
+  Kept(const Session& session, Optimizer& optimizer, const KeptOptions& options = {})
+      : Kept(session, optimizer.kept_tensors(options.moved), options) {
+    optimizer.around_step([kept = kept_.get()] { return begun(kept); },
+                          [kept = kept_.get()] { detail::check(ddp_kept_updated(kept)); });
   }
 
   /// Returns whether an earlier process of this job left the tensors and the record.
@@ -95,6 +127,13 @@ class Kept {
     detail::check(ddp_kept_done(kept_.get(), &steps));
     return steps;
   }
+  /// Marks that an update of the tensors begins; called before the first write. Returns false if the memory has this
+  /// update already, from the process before: then nothing may be written.
+  bool begin_update() { return kept_ == nullptr || begun(kept_.get()); }
+  /// Marks that the update is complete, or was there.
+  void end_update() {
+    if (kept_ != nullptr) detail::check(ddp_kept_updated(kept_.get()));
+  }
   /// Returns a sentence that says what was found, for a log; empty if nothing is kept.
   std::string recovered() const { return kept_ != nullptr ? ddp_kept_recovered(kept_.get()) : ""; }
 
@@ -105,65 +144,18 @@ class Kept {
 
   static constexpr std::size_t kLine = 64;  // each tensor begins at a multiple, as vectorised sums like it
   static constexpr std::size_t aligned(std::size_t bytes) { return (bytes + kLine - 1) / kLine * kLine; }
-  static std::size_t bytes_of(const Parameter& p) { return p.count * element_size(p.dtype); }
+  static constexpr std::uint64_t kHashOfNothing = 14695981039346656037U;
 
-  // own: bytes of the state that is this rank's alone
-  template <typename Rule>
-  void keep(const Session& session, OptimizerShard<Rule>& optimizer, const KeptOptions& options, std::size_t own) {
-    std::vector<ddp_buffer> record;
-    for (const Buffer& part : options.record) {
-      record.push_back(part.c());
-    }
-    const std::uint64_t layout = layout_of(optimizer);
-    const ddp_keep_options c = {sizeof(ddp_keep_options), record.data(), record.size(), layout, own, layout};
-    ddp_kept* kept = nullptr;
-    void* memory = nullptr;
-    std::int32_t found = 0;
-    std::size_t bytes = bytes_of_state(optimizer);
-    for (const Parameter& p : optimizer.parameters()) bytes += aligned(bytes_of(p));
-    detail::check(ddp_keep(session.c(), options.name.c_str(), bytes, &c, &kept, &memory, &found));
-    kept_.reset(kept);
-    found_ = found != 0;
-    move(optimizer, static_cast<std::byte*>(memory), options.moved);
-    optimizer.kept_ = kept;
-  }
-
-  // The state comes first in the memory, since it may be this rank's own.
-  template <typename Rule>
-  static std::size_t bytes_of_state(const OptimizerShard<Rule>& optimizer) {
-    std::size_t sum = kLine;  // the number of steps
-    for (const auto& state : optimizer.states_) sum += aligned(state.size);
-    return sum;
-  }
-
-  // Returns a number that differs if what lies in the memory does (FNV-1a).
-  template <typename Rule>
-  static std::uint64_t layout_of(const OptimizerShard<Rule>& optimizer) {
-    std::string words = Rule::kName;
-    for (const Parameter& p : optimizer.parameters()) {
-      words += ";" + p.name + ":" + std::to_string(p.count) + ":" + std::to_string(static_cast<int>(p.dtype));
-    }
-    std::uint64_t hash = 14695981039346656037U;
+  // Makes a number that differs if what lies in the memory does (FNV-1a).
+  static void add_to_hash(std::uint64_t& hash, const KeptTensor& tensor) {
+    const std::string words = tensor.name + ":" + std::to_string(tensor.buffer.count) + ":" +
+                              std::to_string(static_cast<int>(tensor.buffer.dtype)) + ";";
     for (const char c : words) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211U;
-    return hash;
   }
-
-  template <typename Rule>
-  void move(OptimizerShard<Rule>& optimizer, std::byte* memory, const std::function<void(const Parameter&)>& moved) {
-    const auto place = [&](const void* from, std::size_t bytes) {
-      std::byte* const to = memory;
-      memory += aligned(bytes);
-      if (!found_ && bytes > 0) std::memcpy(to, from, bytes);
-      return to;
-    };
-    optimizer.steps_taken_ = reinterpret_cast<std::int64_t*>(place(optimizer.steps_taken_, sizeof(std::int64_t)));
-    for (auto& state : optimizer.states_) state.data = place(state.data, state.size);
-    optimizer.own_states_.clear();
-    for (std::size_t i = 0; i < optimizer.parameters().size(); ++i) {
-      const Parameter& p = optimizer.parameters()[i];
-      optimizer.set_value(i, place(p.value, bytes_of(p)));
-      if (moved) moved(p);
-    }
+  static bool begun(ddp_kept* kept) {
+    std::int32_t write = 0;
+    detail::check(ddp_kept_begun(kept, &write));
+    return write != 0;
   }
 
   std::unique_ptr<ddp_kept, Deleter> kept_;

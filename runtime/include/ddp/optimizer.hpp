@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <new>
 #include <string>
@@ -21,11 +22,10 @@
 #include "ddp/checkpoint.hpp"
 #include "ddp/ddp.h"
 #include "ddp/error.hpp"
+#include "ddp/kept.hpp"
 #include "ddp/parameter.hpp"
 
 namespace ddp {
-
-class Kept;
 
 /// Parameters with options of their own, such as those that do not decay.
 template <typename Options>
@@ -195,6 +195,33 @@ class OptimizerShard {
     return tensors;
   }
 
+  /// Returns the state and the parameters for ddp::Kept. moved is called with each parameter once it has moved.
+  std::vector<KeptTensor> kept_tensors(const std::function<void(const Parameter&)>& moved = {}) {
+    const std::string rule = Rule::kName;
+    std::vector<KeptTensor> tensors = {{rule + ".step", Buffer(steps_taken_, 1), is_spread_,
+                                        [this](void* to) { steps_taken_ = static_cast<std::int64_t*>(to); }}};
+    for (std::size_t s = 0; s < states_.size(); ++s) {
+      tensors.push_back({rule + "." + Rule::kStates[s], Buffer(states_[s].data, states_[s].size, DType::UInt8),
+                         is_spread_, [this, s](void* to) {
+                           states_[s].data = static_cast<std::byte*>(to);
+                           own_states_[s].reset();
+                         }});
+    }
+    for (std::size_t i = 0; i < parameters_.size(); ++i) {
+      tensors.push_back({parameters_[i].name, detail::value_of(parameters_[i]), false, [this, i, moved](void* to) {
+                           set_value(i, to);
+                           if (moved) moved(parameters_[i]);
+                         }});
+    }
+    return tensors;
+  }
+  /// Has step() call before(), which returns whether the step is to be computed, and after() when the new values and
+  /// the state are there: for ddp::Kept.
+  void around_step(std::function<bool()> before, std::function<void()> after) {
+    before_ = std::move(before);
+    after_ = std::move(after);
+  }
+
   /// Restores a state from a Checkpoint, an OptimizerState, or another type with their read(). It
   /// reads what this rank needs; every rank calls it, with the whole state. Throws what read()
   /// throws; the state is then a mixture of both.
@@ -227,10 +254,12 @@ class OptimizerShard {
   /// Returns the row of all parameters' elements.
   const detail::ParameterRow& row() const { return row_; }
 
-  /// Sets which part of the row is this rank's, and how much memory each of its states gets.
-  void take(std::size_t begin, std::size_t end, std::size_t bytes) {
+  /// Sets which part of the row is this rank's, how much memory each of its states gets, and whether no other rank has
+  /// that part.
+  void take(std::size_t begin, std::size_t end, std::size_t bytes, bool is_spread) {
     begin_ = begin;
     end_ = end;
+    is_spread_ = is_spread;
     std::size_t states = 0;
     for (const Options& o : options_) states = std::max(states, Rule::state_count(o));
     own_states_.clear();
@@ -296,16 +325,11 @@ class OptimizerShard {
   /// Returns the states of this rank's part.
   const std::vector<State>& states() const { return states_; }
 
-  /// Marks that an update of kept memory begins, if the tensors are kept. Returns whether it is to be made: not if the
-  /// memory has it already.
-  bool begin_update() {
-    std::int32_t write = 1;
-    if (kept_ != nullptr) detail::check(ddp_kept_begun(kept_, &write));
-    return write != 0;
-  }
-  /// Marks that the update is complete, or was there.
+  /// Returns whether a step is to be computed: not if the memory of its tensors has it already.
+  bool begin_update() { return !before_ || before_(); }
+  /// Called after a step was computed, or was there.
   void end_update() {
-    if (kept_ != nullptr) detail::check(ddp_kept_updated(kept_));
+    if (after_) after_();
   }
 
   /// Returns a piece's size in bytes.
@@ -314,8 +338,6 @@ class OptimizerShard {
   }
 
  private:
-  friend class Kept;
-
   static std::vector<Parameter> flatten(const std::vector<Group>& groups) {
     std::vector<Parameter> all;
     for (const Group& group : groups) all.insert(all.end(), group.parameters.begin(), group.parameters.end());
@@ -366,7 +388,9 @@ class OptimizerShard {
   std::vector<State> states_;  // memory of that part, for each state
   std::int64_t own_steps_taken_ = 0;
   std::int64_t* steps_taken_ = &own_steps_taken_;
-  ddp_kept* kept_ = nullptr;  // null: the tensors are not kept
+  bool is_spread_ = false;  // no other rank has that part
+  std::function<bool()> before_;
+  std::function<void()> after_;
 };
 
 /// An optimizer with its whole state on this rank. One thread at a time. The parameters' memory
@@ -388,7 +412,7 @@ class Optimizer : public OptimizerShard<RuleOf> {
       : Optimizer(std::vector<Group>{{std::move(parameters), options}}) {}
   /// Makes the optimizer for groups of parameters, each with its options.
   explicit Optimizer(const std::vector<Group>& groups) : OptimizerShard<Rule>(groups) {
-    this->take(0, this->row().bytes(), this->row().bytes());
+    this->take(0, this->row().bytes(), this->row().bytes(), false);
   }
 
   /// Takes one step with the current gradients. In memory of ddp::Kept it marks the update's begin and its end, and if

@@ -137,7 +137,7 @@ class ZeroRedundancyOptimizer : public OptimizerShard<typename Plain::Rule> {
     share_ = ParameterRow::aligned((this->row().bytes() + ranks_ - 1) / ranks_);
     chunk_ = ParameterRow::aligned(kGatheredBytes / ranks_);
     const std::size_t begin = share_ * static_cast<std::size_t>(group.rank());
-    this->take(begin, begin + share_, share_);
+    this->take(begin, begin + share_, share_, true);
     if (ranks_ == 1) return;
     for (Slot& slot : slots_) {
       slot.sent.resize(std::min(share_, chunk_));
