@@ -70,15 +70,18 @@ debian_package(${library_package} libs COMPONENTS libddp DESCRIPTION
   "process groups and collectives for C and C++ workers"
   "Lets C and C++ programs be the workers of a distributed training job:"
   "process groups, collectives over Gloo and NCCL, averaging of gradients,"
-  "checkpoints.")
+  "checkpoints; and a training kit: optimizers, scaling of losses, clipping.")
 debian_package(libddp-dev libdevel COMPONENTS libddp_dev DESCRIPTION
   "process groups and collectives for C and C++ workers (development)"
-  "The headers of libddp, and its files for CMake and pkg-config.")
+  "The headers of libddp and of its training kit, and their files for CMake"
+  "and pkg-config.")
 set(CPACK_DEBIAN_LIBDDP-DEV_PACKAGE_DEPENDS "${library_package} (= ${PROJECT_VERSION})")
 
 # The library's package says which of its versions a program needs that was linked with it, and has ldconfig run.
 string(TOUPPER ${library_package} group)
-file(WRITE "${folder}/shlibs" "libddp ${so_version} ${library_package} (>= ${PROJECT_VERSION})\n")
+file(WRITE "${folder}/shlibs" "libddp ${so_version} ${library_package} (>= ${PROJECT_VERSION})
+libddp_training ${so_version} ${library_package} (>= ${PROJECT_VERSION})
+")
 file(WRITE "${folder}/triggers" "activate-noawait ldconfig\n")
 set(CPACK_DEBIAN_${group}_PACKAGE_CONTROL_EXTRA "${folder}/shlibs;${folder}/triggers")
 

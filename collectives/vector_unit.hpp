@@ -20,7 +20,19 @@ namespace ddp::collectives {
 enum class VectorUnit { Baseline, Avx2, Avx512 };
 
 // Returns the units of this processor, the widest last.
-const std::vector<VectorUnit>& vector_units();
+inline const std::vector<VectorUnit>& vector_units() {
+  static const std::vector<VectorUnit> units = [] {
+    std::vector<VectorUnit> found = {VectorUnit::Baseline};
+#ifdef __x86_64__
+    if (__builtin_cpu_supports("avx2")) found.push_back(VectorUnit::Avx2);
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl")) {
+      found.push_back(VectorUnit::Avx512);
+    }
+#endif
+    return found;
+  }();
+  return units;
+}
 
 // Loop::run is always_inline: it becomes part of each function below and is compiled for its instructions.
 template <typename Loop, typename... Arguments>

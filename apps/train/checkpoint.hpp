@@ -15,6 +15,7 @@
 
 #include <cstdint>
 #include <ddp/ddp.hpp>
+#include <ddp/training.hpp>
 #include <string>
 
 #include "apps/train/model/gpt.hpp"

@@ -13,6 +13,7 @@
 #include <cstdlib>
 #include <ddp/ddp.hpp>
 #include <ddp/sampler.hpp>
+#include <ddp/training.hpp>
 #include <random>
 
 #include "apps/train/checkpoint.hpp"

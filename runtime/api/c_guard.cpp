@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "runtime/api/c_guard.hpp"
 
+#include <string>
+
 namespace ddp::runtime {
 namespace {
 
@@ -51,15 +53,15 @@ rendezvous::ErrorCode code_of(ddp_status status) {
   return ErrorCode::System;
 }
 
-ddp_status remember(ddp_status status, const char* what) noexcept {
-  try {
-    last_error = what;
-  } catch (...) {
-    last_error.clear();
-  }
-  return status;
-}
-
 }  // namespace ddp::runtime
 
 const char* ddp_error_last(void) { return ddp::runtime::last_error.c_str(); }
+
+ddp_status ddp_error_set(ddp_status status, const char* message) {
+  try {
+    ddp::runtime::last_error = message;
+  } catch (...) {
+    ddp::runtime::last_error.clear();
+  }
+  return status;
+}

@@ -9,10 +9,10 @@
 
 #include "collectives/backend_names.hpp"
 #include "ddp/ddp.h"
+#include "runtime/api/arguments.hpp"
 #include "runtime/api/c_guard.hpp"
 #include "runtime/api/c_handles.hpp"
 #include "runtime/api/live_sessions.hpp"
-#include "runtime/api/options.hpp"
 #include "runtime/training/checkpoint/checkpoint.hpp"
 #include "runtime/training/checkpoint/folder.hpp"
 #include "runtime/training/checkpoint/single_file.hpp"

@@ -4,10 +4,10 @@
 
 #include "ddp/ddp.h"
 #include "rendezvous/base/error.hpp"
+#include "runtime/api/arguments.hpp"
 #include "runtime/api/c_guard.hpp"
 #include "runtime/api/c_handles.hpp"
 #include "runtime/api/live_sessions.hpp"
-#include "runtime/api/options.hpp"
 #include "runtime/session/group_members.hpp"
 #include "runtime/session/session.hpp"
 

@@ -4,9 +4,9 @@
 #include <memory>
 
 #include "ddp/ddp.h"
+#include "runtime/api/arguments.hpp"
 #include "runtime/api/c_guard.hpp"
 #include "runtime/api/c_handles.hpp"
-#include "runtime/api/options.hpp"
 #include "runtime/recovery/kept_memory.hpp"
 #include "runtime/recovery/kept_offer.hpp"
 

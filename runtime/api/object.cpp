@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "ddp/ddp.h"
+#include "runtime/api/arguments.hpp"
 #include "runtime/api/c_guard.hpp"
 #include "runtime/api/live_sessions.hpp"
 #include "runtime/collective/object_collectives.hpp"

@@ -5,9 +5,9 @@
 #include <string>
 
 #include "ddp/ddp.h"
+#include "runtime/api/arguments.hpp"
 #include "runtime/api/c_guard.hpp"
 #include "runtime/api/live_sessions.hpp"
-#include "runtime/api/options.hpp"
 #include "runtime/training/ddp/reducer.hpp"
 #include "runtime/training/hooks/builtin_comm_hooks.hpp"
 

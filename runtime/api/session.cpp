@@ -7,10 +7,10 @@
 #include "collectives/backend_loader.hpp"
 #include "ddp/ddp.h"
 #include "rendezvous/base/error.hpp"
+#include "runtime/api/arguments.hpp"
 #include "runtime/api/c_guard.hpp"
 #include "runtime/api/c_handles.hpp"
 #include "runtime/api/live_sessions.hpp"
-#include "runtime/api/options.hpp"
 #include "runtime/base/buffer.hpp"
 #include "runtime/base/error_file.hpp"
 #include "runtime/collective/make_operation.hpp"
@@ -84,6 +84,9 @@ ddp_status issue(ddp_group* handle, std::int64_t timeout_ms, ddp_work* work, aut
 
 const char* ddp_version(void) { return DDP_VERSION; }
 size_t ddp_dtype_size(int32_t dtype) { return ddp::runtime::dtype_size(dtype); }
+ddp_status ddp_buffer_convert(ddp_buffer from, ddp_buffer to) {
+  return guard([&] { ddp::runtime::convert(from, to); });
+}
 
 ddp_status ddp_session_init(const ddp_session_options* options, ddp_session** out) {
   return guard([&] {

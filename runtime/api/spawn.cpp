@@ -8,9 +8,9 @@
 
 #include "ddp/ddp.h"
 #include "rendezvous/base/error.hpp"
+#include "runtime/api/arguments.hpp"
 #include "runtime/api/c_guard.hpp"
 #include "runtime/api/live_sessions.hpp"
-#include "runtime/api/options.hpp"
 #include "runtime/spawn/spawned_processes.hpp"
 
 namespace {
@@ -59,7 +59,7 @@ ddp_status join(ddp_spawned* handle, Clock::time_point until, int32_t* ended, dd
   });
   if (status != DDP_OK || why == nullptr) return status;
   if (failure != nullptr) *failure = {why->rank, why->exit_code, why->signal};
-  return ddp::runtime::remember(why->status, ("spawn: " + why->text).c_str());
+  return ddp_error_set(why->status, ("spawn: " + why->text).c_str());
 }
 
 }  // namespace

@@ -14,6 +14,7 @@
 #include "rendezvous/store/file_store.hpp"
 #include "rendezvous/store/prefix_store.hpp"
 #include "rendezvous/store/tcp_store.hpp"
+#include "runtime/api/arguments.hpp"
 #include "runtime/api/c_guard.hpp"
 #include "runtime/api/live_sessions.hpp"
 

@@ -9,6 +9,7 @@
 
 #include "ddp/ddp.h"
 #include "rendezvous/base/error.hpp"
+#include "runtime/api/arguments.hpp"
 #include "runtime/api/c_guard.hpp"
 #include "runtime/session/survival.hpp"
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The caller's buffers: the size and name of their element type, and a check that there is memory behind them.
+// The caller's buffers: the size and name of their element type, a check that there is memory behind them, and the
+// conversion of one to another type.
 #pragma once
 
 #include <cstddef>
@@ -20,5 +21,7 @@ void check_elements(const char* what, const void* data, std::size_t count, std::
 void check_device(const char* what, ddp_device device);
 // Checks the elements, and refuses memory that is not the CPU's.
 void check_buffer(const char* what, const void* data, std::size_t count, std::int32_t dtype, ddp_device device);
+// Checks both buffers and copies one to the other, as ddp_buffer_convert() says.
+void convert(const ddp_buffer& from, const ddp_buffer& to);
 
 }  // namespace ddp::runtime

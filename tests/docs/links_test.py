@@ -84,7 +84,8 @@ def dead_paths(root, folders, page, text):
             if word.split("/")[0] in folders:
                 base = root
             elif re.fullmatch(r"ddp/.+\.(h|hpp|cuh)", word):
-                base = os.path.join(root, "runtime/include")
+                kit = os.path.join(root, "runtime/training_kit/include")
+                base = kit if exists(kit, word) else os.path.join(root, "runtime/include")
             else:
                 continue
             for path in expanded(word.rstrip("/")):

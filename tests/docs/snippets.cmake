@@ -100,5 +100,5 @@ ${cases}    default: return 2;
   set_target_properties(${program} PROPERTIES CXX_STANDARD 17)
   # Not everything in the frame is used by every snippet.
   target_compile_options(${program} PRIVATE -Wall -Wextra -Wpedantic -Wno-unused-variable -Wno-unused-function -Werror)
-  target_link_libraries(${program} PRIVATE ddprun::ddp)
+  target_link_libraries(${program} PRIVATE ddprun::training)
 endfunction()

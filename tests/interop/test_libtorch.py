@@ -41,7 +41,7 @@ def write_project():
     (lists,) = re.findall(r"^```cmake\n(.*?)^```$", text, re.S | re.M)
     for name, source in (("worker", f"{here}/workers/libtorch_worker.cpp"),
                          ("training", f"{here}/workers/libtorch_training_worker.cpp"), ("example", EXAMPLE)):
-        lists += f"add_executable({name} {source})\ntarget_link_libraries({name} PRIVATE ddprun::torch)\n"
+        lists += f"add_executable({name} {source})\ntarget_link_libraries({name} PRIVATE ddprun::torch ddprun::training)\n"
     for name in "worker", "training":
         lists += f"target_compile_features({name} PRIVATE cxx_std_20)\n"
     os.makedirs(f"{work}/source", exist_ok=True)

@@ -57,7 +57,7 @@ while IFS= read -r -d '' file; do
   check_path "$file"
   check_links "$file"
 done < <(elf_files "$build/bin" "$build/lib")
-expected=(ddprun ddp_store libddp.so)
+expected=(ddprun ddp_store libddp.so libddp_training.so)
 grep -q '^DDPRUN_GLOO:BOOL=OFF' "$build/CMakeCache.txt" || expected+=(libddp_gloo.so)
 if [ "$files" -lt "${#expected[@]}" ]; then
   echo "there are only $files programs and libraries in $build"

@@ -22,11 +22,17 @@ forbid rendezvous   'apps/|launcher/|runtime/|collectives/|ddp/'                
 forbid collectives  'apps/|launcher/|runtime/|ddp/(?!backend\.h)'                         "$none"
 forbid launcher     'apps/|runtime/|collectives/|ddp/'                                    "$none"
 forbid runtime      'apps/|launcher/'                                                     "$none"
+# libddp knows nothing of its training kit, which sees libddp's installed headers and headers that depend on nothing.
+forbid 'rendezvous launcher collectives runtime' 'runtime/training_kit/|ddp/(c/)?training[./]' 'runtime/training_kit/.*'
+alone_headers='collectives/(vector_unit|element_types|float16)\.hpp|runtime/api/arguments\.hpp'
+forbid runtime/training_kit "(?!$alone_headers|runtime/training_kit/)(rendezvous|collectives|runtime)/"  "$none"
+forbid 'collectives/vector_unit.hpp collectives/element_types.hpp collectives/float16.hpp runtime/api/arguments.hpp' \
+  '(rendezvous|collectives|runtime)/'                                                     "$none"
 forbid 'apps/train apps/examples' 'rendezvous/|launcher/|collectives/|runtime/'           "$none"
 # The control half of rendezvous belongs to the launcher: libddp links the store half only.
 forbid 'collectives runtime' 'rendezvous/(membership|link|coordinator|journal|etcd)/'                "$none"
 # Installed headers stand alone.
-forbid runtime/include 'rendezvous/|collectives/|runtime/'                                "$none"
+forbid 'runtime/include runtime/training_kit/include' 'rendezvous/|collectives/|runtime/'   "$none"
 
 # The arrows inside a folder: each room lists all rooms of its folder that it may include.
 # only FOLDER ROOM ALLOWED...: files in FOLDER/ROOM may include ROOM itself and the allowed rooms, but no other of FOLDER.
@@ -103,10 +109,10 @@ only runtime api             include base collective device diagnosis group reco
 alone runtime/session identity
 only runtime/training tensor_file
 only runtime/training hooks
-only runtime/training optim
 only runtime/training ddp          hooks
-only runtime/training batch_norm   ddp
 only runtime/training checkpoint   tensor_file
+only runtime/training_kit optim
+only runtime/training_kit batch_norm
 
 only apps/ddprun commands    options
 only apps/ddprun manual      options
@@ -128,7 +134,7 @@ named() {
   done
 }
 named rendezvous rendezvous/README.md
-for folder in launcher rendezvous collectives runtime runtime/training; do named "$folder" ARCHITECTURE.md; done
+for folder in launcher rendezvous collectives runtime runtime/training runtime/training_kit; do named "$folder" ARCHITECTURE.md; done
 
 # Each third-party library is included only where this says so.
 code='apps launcher rendezvous collectives runtime'
@@ -156,12 +162,12 @@ absent() {
     bad=1
   fi
 }
-absent runtime/include '^(?!\s*//).*(std::is(nan|inf|finite)\b|printf\(.*%[-+.0-9]*[efg]|std::(sto|strto)(d|f|ld)\b)' "$none"
+absent 'runtime/include runtime/training_kit/include' '^(?!\s*//).*(std::is(nan|inf|finite)\b|printf\(.*%[-+.0-9]*[efg]|std::(sto|strto)(d|f|ld)\b)' "$none"
 # What others wrote is read in one place, which refuses JSON that is nested deeply: the library copies and writes it by
 # recursion.
 absent "$code" 'json::(parse|accept)\(' 'rendezvous/link/shallow_json\.cpp'
 library='collectives rendezvous/base rendezvous/kept rendezvous/machine rendezvous/net rendezvous/process_manager rendezvous/store'
-absent "$library runtime" 'std::[io]?(string|f)stream'  'rendezvous/base/(text_stream|check)\.hpp|runtime/include/.*'
+absent "$library runtime" 'std::[io]?(string|f)stream'  'rendezvous/base/(text_stream|check)\.hpp|runtime/(training_kit/)?include/.*'
 
 # The Python package imports nothing but these: Python's own library, and cloudpickle if it is there. The program of its
 # workers runs as a script, before they know where the package is.

@@ -6,7 +6,7 @@ what=$1 repository=$2
 shift 2
 build=$repository/build/portable
 compiler=$repository/build/compiler/x86_64
-files=("$build/bin/ddprun" "$build/bin/ddp_store" "$build/lib/libddp.so.1")
+files=("$build/bin/ddprun" "$build/bin/ddp_store" "$build"/lib/{libddp,libddp_training}.so.1)
 for file in "${files[@]}"; do
   if [ ! -e "$file" ]; then
     echo "skipped: there is no $file: scripts/packaging/portable builds it"
@@ -24,12 +24,12 @@ complain() {
 newest_glibc=2.28
 longest=5200000
 # What manylinux_2_28 lets a wheel expect of a machine; we need no more of it than glibc.
-libraries='libc\.so\.6|libm\.so\.6|libdl\.so\.2|libpthread\.so\.0|librt\.so\.1|libutil\.so\.1|ld-linux-(x86-64\.so\.2|aarch64\.so\.1)'
+libraries='libddp\.so\.1|libc\.so\.6|libm\.so\.6|libdl\.so\.2|libpthread\.so\.0|librt\.so\.1|libutil\.so\.1|ld-linux-(x86-64\.so\.2|aarch64\.so\.1)'
 
 # Reads the builds for both processors, if they are there.
 symbols() {
   local file version newest function undefined
-  for file in "${files[@]}" "$repository"/build/portable-aarch64/{bin/ddprun,bin/ddp_store,lib/libddp.so.1}; do
+  for file in "${files[@]}" "$repository"/build/portable-aarch64/{bin/ddprun,bin/ddp_store,lib/libddp.so.1,lib/libddp_training.so.1}; do
     [ -e "$file" ] || continue
     undefined=$(readelf --dyn-syms -W "$file" | awk '$7 == "UND" && $8 != "" { print $8 }')
     for function in memcpy memmove memset memcmp strlen; do

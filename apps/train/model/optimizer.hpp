@@ -3,6 +3,7 @@
 #pragma once
 
 #include <ddp/ddp.hpp>
+#include <ddp/training.hpp>
 #include <vector>
 
 #include "apps/train/model/gpt.hpp"

@@ -34,12 +34,10 @@
 #include "ddp/c/failure.h"
 #include "ddp/c/group.h"
 #include "ddp/c/keep.h"
-#include "ddp/c/optimizer.h"
 #include "ddp/c/reducer.h"
 #include "ddp/c/session.h"
 #include "ddp/c/spawn.h"
 #include "ddp/c/store.h"
 #include "ddp/c/survival.h"
-#include "ddp/c/sync_batch_norm.h"
 
 #endif

@@ -18,8 +18,5 @@
 #include "ddp/torch/comm_hook.hpp"
 #include "ddp/torch/distributed_data_parallel.hpp"
 #include "ddp/torch/distributed_sampler.hpp"
-#include "ddp/torch/grad_scaler.hpp"
 #include "ddp/torch/save_module.hpp"
-#include "ddp/torch/sync_batch_norm.hpp"
 #include "ddp/torch/tensor.hpp"
-#include "ddp/torch/zero_redundancy_optimizer.hpp"

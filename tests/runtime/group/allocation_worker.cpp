@@ -25,6 +25,7 @@
 
 #include "apps/ddp_bench/contenders/gloo_contender.hpp"
 #include "apps/ddp_bench/contenders/libddp_contender.hpp"
+#include "ddp/training/sync_batch_norm.hpp"
 
 namespace {
 

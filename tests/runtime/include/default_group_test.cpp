@@ -9,7 +9,6 @@
 #include <type_traits>
 #include <vector>
 
-#include "ddp/grad_scaler.hpp"
 #include "ddp/sampler.hpp"
 
 using Catch::Matchers::Contains;
@@ -91,16 +90,4 @@ TEST_CASE("buffers: vectors, arrays and numbers are buffers, and what is const o
   CHECK_FALSE(std::is_constructible_v<ConstBuffer, std::vector<double>>);
   CHECK_FALSE(std::is_constructible_v<ConstBuffer, float>);
   CHECK_FALSE(std::is_constructible_v<ConstBuffer, bool&>);
-}
-
-TEST_CASE("grad_scaler: a fixed scale never changes, and a step that overflows is left out", "[training][unit]") {
-  ddp::GradScaler scaler(ddp::GradScalerOptions::fixed(128));
-  float value = 0, grad = 0;
-  std::vector<ddp::Parameter> parameters = {{"w", &value, &grad, 1}};
-  for (const float g : {1.0F, std::numeric_limits<float>::infinity(), 1.0F}) {
-    grad = g;
-    CHECK(scaler.step(parameters, [] {}) == std::isfinite(g));
-    scaler.update();
-    CHECK(scaler.get_scale() == 128);
-  }
 }

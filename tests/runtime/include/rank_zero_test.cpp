@@ -3,7 +3,7 @@
 #include <catch2/catch.hpp>
 #include <string>
 
-#include "ddp/progress_bar.hpp"
+#include "ddp/training/progress_bar.hpp"
 #include "tests/support/process.hpp"
 
 using namespace ddp::testing;

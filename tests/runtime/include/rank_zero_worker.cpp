@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Prints with ddp/rank_zero.hpp and ddp/progress_bar.hpp: `rank_zero_worker SCENARIO`.
+// Prints with ddp/rank_zero.hpp and ddp/training/progress_bar.hpp: `rank_zero_worker SCENARIO`.
 #include <algorithm>
 #include <chrono>
 #include <functional>
@@ -8,6 +8,7 @@
 #include <string>
 
 #include "ddp/ddp.hpp"
+#include "ddp/training.hpp"
 
 namespace {
 

@@ -37,7 +37,8 @@ def check_content(path):
                if name.endswith(".py") or name == "py.typed"}
     (info,) = {name.split("/")[0] for name in modes if ".dist-info/" in name}
     data = info.replace(".dist-info", ".data")
-    expected = package | {f"{data}/scripts/ddprun", f"{data}/scripts/ddp_store", "ddprun/lib/libddp.so.1"}
+    expected = package | {f"{data}/scripts/ddprun", f"{data}/scripts/ddp_store", "ddprun/lib/libddp.so.1",
+                          "ddprun/lib/libddp_training.so.1"}
     expected |= {f"{info}/{name}" for name in ("METADATA", "WHEEL", "RECORD", "entry_points.txt", "licenses/LICENSE",
                                                "licenses/THIRD_PARTY.txt")}
     # A build with Gloo has its module; the wheels that are published have not.

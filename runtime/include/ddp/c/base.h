@@ -85,10 +85,16 @@ typedef struct ddp_sink {
 /** Returns this thread's message for its last call that failed: one line of UTF-8, empty if none has failed. Never
  * NULL; valid until the next call of this thread fails. Failures of other threads do not change it. */
 DDP_API const char* ddp_error_last(void);
+/** Sets this thread's message for ddp_error_last(), and returns the status: for libraries above this one, whose
+ * functions fail as those of libddp do. */
+DDP_API ddp_status ddp_error_set(ddp_status status, const char* message);
 /** Returns this library's version, such as "0.1.0". Never NULL; always valid. */
 DDP_API const char* ddp_version(void);
 /** Returns the size in bytes of one element of a ddp_dtype; 0 for an unknown type. */
 DDP_API size_t ddp_dtype_size(int32_t dtype);
+/** Copies `from` into `to`, in CPU memory, rounded to the nearest, ties to even. Both are of floating point and of
+ * equal count; one of them is DDP_FLOAT32, or both are of one type. They must not overlap. */
+DDP_API ddp_status ddp_buffer_convert(ddp_buffer from, ddp_buffer to);
 
 #ifdef __cplusplus
 }
