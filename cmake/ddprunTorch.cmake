@@ -1,4 +1,4 @@
-# Makes ddprun::torch, which is libddp and libtorch: all that a program with ddp/torch.hpp links. find_package(ddprun
+# Makes ddprun::torch, which is libddp and libtorch: all that a program with ddp/libtorch.hpp links. find_package(ddprun
 # COMPONENTS torch) comes here.
 #
 # libtorch is in the folder DDPRUN_TORCH, or else where find_package(Torch) looks for it. Its own CMake files are only
@@ -33,7 +33,7 @@ endif()
 if(ddprun_torch_says MATCHES "_GLIBCXX_USE_CXX11_ABI=0")
   target_compile_definitions(ddprun::torch INTERFACE _GLIBCXX_USE_CXX11_ABI=0)
 endif()
-# c10_cuda is called by ddp/torch.hpp with older libtorches only; libtorch_cuda is loaded because libtorch needs it.
+# c10_cuda is called by ddp/libtorch.hpp with older libtorches only; libtorch_cuda is loaded because libtorch needs it.
 foreach(library IN ITEMS torch torch_cpu c10 c10_cuda)
   set(ddprun_torch_file "${ddprun_torch_root}/lib/${CMAKE_SHARED_LIBRARY_PREFIX}${library}${CMAKE_SHARED_LIBRARY_SUFFIX}")
   if(EXISTS "${ddprun_torch_file}")

@@ -10,7 +10,8 @@
 #include <torch/optim.h>
 
 #include <cstdio>
-#include <ddp/torch.hpp>
+#include <ddp/libtorch.hpp>
+#include <ddp/training/libtorch.hpp>
 
 struct NetImpl : torch::nn::Module {
   torch::Tensor forward(torch::Tensor x) {
@@ -20,7 +21,7 @@ struct NetImpl : torch::nn::Module {
   }
   torch::nn::Conv2d conv1 = register_module("conv1", torch::nn::Conv2d(1, 16, 3));
   torch::nn::Conv2d conv2 = register_module("conv2", torch::nn::Conv2d(16, 32, 3));
-  ddp::torch::SyncBatchNorm norm = register_module("norm", ddp::torch::SyncBatchNorm(32));
+  ddp::libtorch::SyncBatchNorm norm = register_module("norm", ddp::libtorch::SyncBatchNorm(32));
   torch::nn::Linear fc1 = register_module("fc1", torch::nn::Linear(800, 64));
   torch::nn::Linear fc2 = register_module("fc2", torch::nn::Linear(64, 10));
 };
@@ -40,10 +41,10 @@ int main(int argc, char** argv) {
   const size_t total = *data.size();
 
   Net net;
-  ddp::torch::DistributedDataParallel model(net);  // broadcasts rank 0's weights
-  ddp::torch::ZeroRedundancyOptimizer<torch::optim::SGD> optimizer(model->parameters(),
-                                                                   torch::optim::SGDOptions(0.05).momentum(0.9));
-  ddp::torch::DistributedSampler sampler(total);
+  ddp::libtorch::DistributedDataParallel model(net);  // broadcasts rank 0's weights
+  ddp::libtorch::ZeroRedundancyOptimizer<torch::optim::SGD> optimizer(model->parameters(),
+                                                                      torch::optim::SGDOptions(0.05).momentum(0.9));
+  ddp::libtorch::DistributedSampler sampler(total);
   auto loader = torch::data::make_data_loader(data.map(torch::data::transforms::Stack<>()), sampler, 16);
   for (int epoch = 0; epoch < 3; ++epoch) {
     sampler.set_epoch(epoch);
@@ -55,8 +56,8 @@ int main(int argc, char** argv) {
       optimizer.step();
       right += output.argmax(1).eq(batch.target).sum();
     }
-    ddp::torch::all_reduce(right);
+    ddp::libtorch::all_reduce(right);
     if (session.rank() == 0) std::printf("epoch %d: %.0f %% right\n", epoch, 100.0 * right.item<double>() / total);
   }
-  if (session.rank() == 0 && argc > 1) ddp::torch::save_module(*net, argv[1]);
+  if (session.rank() == 0 && argc > 1) ddp::libtorch::save_module(*net, argv[1]);
 }

@@ -54,7 +54,7 @@ void refuse_on_gpu(std::int32_t hook) {
   throw Error(ErrorCode::InvalidArgument,
               std::string(hook == DDP_FP16_COMPRESS_HOOK ? "fp16" : "bf16") +
                   "_compress_hook: the gradients are on a GPU, where libddp converts none: use gradients of 16 bits, "
-                  "which NCCL averages as they are, or ddp::torch::DistributedDataParallel");
+                  "which NCCL averages as they are, or ddp::libtorch::DistributedDataParallel");
 }
 
 }  // namespace

@@ -13,7 +13,7 @@
 ///
 /// Every failure throws ddp::Error. Threads: one thread at a time for each group.
 ///
-/// It includes all public headers of libddp except ddp/torch.hpp, which needs libtorch. Optimizers and what else trains
+/// It includes all public headers of libddp except ddp/libtorch.hpp, which needs libtorch. Optimizers and what else trains
 /// but does not communicate are in ddp/training.hpp, a library of its own.
 #pragma once
 

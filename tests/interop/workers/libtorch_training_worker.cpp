@@ -6,7 +6,8 @@
 //
 // FOLDER has the input of both programs: the initial net, and each rank's images. TEST_DEVICE is the device of the
 // scenario "device"; with "cuda:0" all ranks share that GPU.
-#include "ddp/torch.hpp"
+#include "ddp/libtorch.hpp"
+#include "ddp/training/libtorch.hpp"
 
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/data.h>
@@ -46,7 +47,7 @@ nn::Sequential make_net() {
 
 nn::Sequential loaded_net(const std::string& folder) {
   nn::Sequential net = make_net();
-  ddp::torch::load_module(*net, folder + "/net.safetensors");
+  ddp::libtorch::load_module(*net, folder + "/net.safetensors");
   return net;
 }
 
@@ -54,8 +55,8 @@ nn::Sequential loaded_net(const std::string& folder) {
 struct Data {
   Data(const std::string& folder, int rank) {
     const ddp::Checkpoint file(folder + "/data" + std::to_string(rank) + ".safetensors");
-    file.read("images", ddp::torch::buffer(images), images.sizes().vec());
-    file.read("labels", ddp::torch::buffer(labels), labels.sizes().vec());
+    file.read("images", ddp::libtorch::buffer(images), images.sizes().vec());
+    file.read("labels", ddp::libtorch::buffer(labels), labels.sizes().vec());
   }
   torch::Tensor images = torch::empty({2 * kSteps, kBatch, 1, 28, 28});
   torch::Tensor labels = torch::empty({2 * kSteps, kBatch}, torch::kLong);
@@ -71,12 +72,12 @@ void sync_batch_norm(const std::string& folder) {
   nn::Sequential net = loaded_net(folder);
   net->to(torch::kDouble);
   optim::SGD optimizer(net->parameters(), optim::SGDOptions(0.02).momentum(0.9));  // parameters stay what they are
-  ddp::torch::convert_sync_batchnorm(net);
+  ddp::libtorch::convert_sync_batchnorm(net);
   // to() has made the counters doubles, as they are none in Python
   for (auto& buffer : net->named_buffers()) {
     if (buffer.value().dim() == 0) buffer.value().set_data(buffer.value().to(torch::kLong));
   }
-  ddp::torch::DistributedDataParallel model(net);
+  ddp::libtorch::DistributedDataParallel model(net);
   const std::int64_t rows = kBatch - 2 * ddp::get_rank();
   for (std::int64_t step = 0; step < kSteps; ++step) {
     const torch::Tensor images = data.images[step].to(torch::kDouble), labels = data.labels[step];
@@ -96,9 +97,9 @@ void sync_batch_norm(const std::string& folder) {
 using MakeOptimizer = std::function<std::unique_ptr<optim::Optimizer>(nn::SequentialImpl&)>;
 
 // Sends half of each gradient, and doubles the average: the second stage of a hook.
-std::function<void()> halving_hook(const ddp::torch::GradBucket& bucket) {
+std::function<void()> halving_hook(const ddp::libtorch::GradBucket& bucket) {
   const torch::Tensor gradients = bucket.buffer().div_(2 * ddp::get_world_size());
-  const ddp::torch::Work work = ddp::torch::all_reduce_async(gradients);
+  const ddp::libtorch::Work work = ddp::libtorch::all_reduce_async(gradients);
   return [gradients, work] {
     work.wait();
     gradients.mul_(2);
@@ -116,13 +117,13 @@ void train(const std::string& name, const std::string& folder, const MakeOptimiz
   nn::Sequential net = loaded_net(folder);
   ddp::DistributedDataParallelOptions options;
   options.bucket_bytes = 65536;
-  ddp::torch::DistributedDataParallel model(net, options);
+  ddp::libtorch::DistributedDataParallel model(net, options);
   if (how.has_hook) model.register_comm_hook(halving_hook);
   const std::unique_ptr<optim::Optimizer> optimizer = make_optimizer(*net);
   optim::StepLR scheduler(*optimizer, 5, 0.5);
   ddp::GradScalerOptions scaling;
   scaling.growth_interval = 4;
-  ddp::torch::GradScaler scaler(scaling);
+  ddp::libtorch::GradScaler scaler(scaling);
   for (std::int64_t step = 0; step < kSteps; ++step) {
     optimizer->zero_grad();
     const torch::Tensor loss = nn::functional::cross_entropy(model(data.images[step]), data.labels[step]);
@@ -158,12 +159,13 @@ std::vector<optim::OptimizerParamGroup> two_groups(nn::SequentialImpl& net) {
 }
 
 std::unique_ptr<optim::Optimizer> zero_adam(nn::SequentialImpl& net) {
-  return std::make_unique<ddp::torch::ZeroRedundancyOptimizer<optim::Adam>>(two_groups(net), optim::AdamOptions(0.005));
+  return std::make_unique<ddp::libtorch::ZeroRedundancyOptimizer<optim::Adam>>(two_groups(net),
+                                                                               optim::AdamOptions(0.005));
 }
 
 std::unique_ptr<optim::Optimizer> zero_sgd(nn::SequentialImpl& net) {
-  return std::make_unique<ddp::torch::ZeroRedundancyOptimizer<optim::SGD>>(net.parameters(),
-                                                                           optim::SGDOptions(0.02).momentum(0.9));
+  return std::make_unique<ddp::libtorch::ZeroRedundancyOptimizer<optim::SGD>>(net.parameters(),
+                                                                              optim::SGDOptions(0.02).momentum(0.9));
 }
 
 // A data set whose samples are their own indices.
@@ -177,9 +179,10 @@ void sampler(const std::string& folder) {
   const Data data(folder, 0);
   const torch::Tensor images = data.images.flatten(0, 1), labels = data.labels.flatten(0, 1);
   nn::Sequential net = loaded_net(folder);
-  ddp::torch::DistributedDataParallel model(net);
+  ddp::libtorch::DistributedDataParallel model(net);
   const auto optimizer = sgd(*net);
-  ddp::torch::DistributedSampler order(kSamples, ddp::get_world_size(), ddp::get_rank(), /*shuffle=*/true, /*seed=*/5);
+  ddp::libtorch::DistributedSampler order(kSamples, ddp::get_world_size(), ddp::get_rank(), /*shuffle=*/true,
+                                          /*seed=*/5);
   const auto loader = torch::data::make_data_loader(Rows(), order, torch::data::DataLoaderOptions().batch_size(4));
   std::int64_t step = 0;
   for (int epoch = 0; epoch < 3; ++epoch) {
@@ -219,37 +222,37 @@ void collectives() {
   const auto equal = [](const torch::Tensor& a, const torch::Tensor& b) { TORCH_CHECK(a.equal(b), a, " is not ", b); };
 
   torch::Tensor sum = mine(3);
-  const ddp::torch::Work work = ddp::torch::all_reduce_async(sum);
+  const ddp::libtorch::Work work = ddp::libtorch::all_reduce_async(sum);
   work.wait();
   TORCH_CHECK(work.is_completed());
   equal(sum, torch::full({3}, size * (size - 1) / 2, torch::kLong));
   torch::Tensor gathered = torch::empty({size, 2}, torch::kLong);
-  ddp::torch::all_gather_into_tensor_async(gathered, mine(2)).wait();
+  ddp::libtorch::all_gather_into_tensor_async(gathered, mine(2)).wait();
   equal(gathered.select(1, 1), ranks);
-  equal(ddp::torch::all_gather(mine(2)), gathered);
-  const torch::Tensor on_root = ddp::torch::gather(mine(2), 1);
+  equal(ddp::libtorch::all_gather(mine(2)), gathered);
+  const torch::Tensor on_root = ddp::libtorch::gather(mine(2), 1);
   TORCH_CHECK(on_root.defined() == (rank == 1));
   if (rank == 1) equal(on_root, gathered);
   torch::Tensor part = torch::empty({2}, torch::kLong);
-  ddp::torch::scatter(part, rank == 1 ? gathered : torch::Tensor(), 1);
+  ddp::libtorch::scatter(part, rank == 1 ? gathered : torch::Tensor(), 1);
   equal(part, mine(2));
-  ddp::torch::reduce_scatter_tensor_async(part, gathered.flatten()).wait();
+  ddp::libtorch::reduce_scatter_tensor_async(part, gathered.flatten()).wait();
   equal(part, size * mine(2));
-  ddp::torch::reduce_scatter_tensor(part, gathered.flatten(), ddp::ReduceOp::Max);
+  ddp::libtorch::reduce_scatter_tensor(part, gathered.flatten(), ddp::ReduceOp::Max);
   equal(part, mine(2));
 
   // A sum of bool is "or", however often it is repeated.
   torch::Tensor some = torch::arange(size).eq(rank), all = torch::ones({2}, torch::kBool);
-  for (int i = 0; i < 9; ++i) ddp::torch::all_reduce(some);
-  for (int i = 0; i < 9; ++i) ddp::torch::all_reduce_async(all, ddp::ReduceOp::BitOr).wait();
+  for (int i = 0; i < 9; ++i) ddp::libtorch::all_reduce(some);
+  for (int i = 0; i < 9; ++i) ddp::libtorch::all_reduce_async(all, ddp::ReduceOp::BitOr).wait();
   equal(some, torch::ones({size}, torch::kBool));
   equal(all, torch::ones({2}, torch::kBool));
   torch::Tensor each = torch::empty({1}, torch::kBool);
-  ddp::torch::reduce_scatter(torch::arange(size).eq(rank), each, ddp::ReduceOp::Sum);
+  ddp::libtorch::reduce_scatter(torch::arange(size).eq(rank), each, ddp::ReduceOp::Sum);
   equal(each, torch::ones({1}, torch::kBool));
-  ddp::torch::reduce_scatter(torch::arange(size).eq(rank), each, ddp::ReduceOp::Product);
+  ddp::libtorch::reduce_scatter(torch::arange(size).eq(rank), each, ddp::ReduceOp::Product);
   equal(each, torch::zeros({1}, torch::kBool));
-  refused("average of bool", [&] { ddp::torch::all_reduce(each, ddp::ReduceOp::Avg); });
+  refused("average of bool", [&] { ddp::libtorch::all_reduce(each, ddp::ReduceOp::Avg); });
 
   // Rank s sends s + 1 rows of two numbers to each rank.
   const torch::Tensor sent = torch::full({size * (rank + 1), 2}, rank, torch::kLong);
@@ -257,35 +260,35 @@ void collectives() {
   for (std::int64_t r = 0; r < size; ++r) received_rows.push_back(r + 1);
   torch::Tensor received = torch::empty({size * (size + 1) / 2, 2}, torch::kLong);
   const std::vector<std::int64_t> sent_rows(static_cast<std::size_t>(size), rank + 1);
-  ddp::torch::all_to_all_single(received, sent, received_rows, sent_rows);
+  ddp::libtorch::all_to_all_single(received, sent, received_rows, sent_rows);
   equal(received.select(1, 0), ranks.repeat_interleave(ranks + 1));
   received.zero_();
-  ddp::torch::all_to_all_single_async(received, sent, received_rows, sent_rows).wait();
+  ddp::libtorch::all_to_all_single_async(received, sent, received_rows, sent_rows).wait();
   equal(received.select(1, 1), ranks.repeat_interleave(ranks + 1));
   torch::Tensor one_each = torch::empty({size}, torch::kLong);
-  ddp::torch::all_to_all_single(one_each, mine(size));
+  ddp::libtorch::all_to_all_single(one_each, mine(size));
   equal(one_each, ranks);
 
   const int next = static_cast<int>((rank + 1) % size), before = static_cast<int>((rank + size - 1) % size);
   torch::Tensor arrived = torch::empty({4}, torch::kLong);
-  const ddp::torch::Work receiving = ddp::torch::irecv(arrived, ddp::kAnyRank, 7);
-  ddp::torch::isend(mine(4), next, 7).wait();
+  const ddp::libtorch::Work receiving = ddp::libtorch::irecv(arrived, ddp::kAnyRank, 7);
+  ddp::libtorch::isend(mine(4), next, 7).wait();
   TORCH_CHECK(receiving.wait_source() == before);
   equal(arrived, torch::full({4}, before, torch::kLong));
-  if (rank == 0) ddp::torch::send(mine(4), 1);
-  if (rank == 1) TORCH_CHECK(ddp::torch::recv(arrived) == 0 && arrived.eq(0).all().item<bool>());
+  if (rank == 0) ddp::libtorch::send(mine(4), 1);
+  if (rank == 1) TORCH_CHECK(ddp::libtorch::recv(arrived) == 0 && arrived.eq(0).all().item<bool>());
 
   // Works and tensors that the program drops: the memory stays until the operation has ended.
   for (int i = 0; i < 20; ++i) {
-    static_cast<void>(ddp::torch::all_reduce_async(torch::ones({100000})));
-    static_cast<void>(ddp::torch::broadcast_async(torch::ones({100000}), i % static_cast<int>(size)));
-    static_cast<void>(ddp::torch::reduce_async(torch::ones({100000}), ddp::ReduceOp::Sum, 0));
+    static_cast<void>(ddp::libtorch::all_reduce_async(torch::ones({100000})));
+    static_cast<void>(ddp::libtorch::broadcast_async(torch::ones({100000}), i % static_cast<int>(size)));
+    static_cast<void>(ddp::libtorch::reduce_async(torch::ones({100000}), ddp::ReduceOp::Sum, 0));
   }
-  static_cast<void>(ddp::torch::irecv(torch::ones({100000}), before, 8));
-  ddp::torch::send(torch::ones({100000}), next, 8);
+  static_cast<void>(ddp::libtorch::irecv(torch::ones({100000}), before, 8));
+  ddp::libtorch::send(torch::ones({100000}), next, 8);
   ddp::barrier();
-  refused("rows", [&] { ddp::torch::all_to_all_single(torch::empty({size + 1}), torch::empty({size + 1})); });
-  refused("empty work", [] { ddp::torch::Work().wait(); });
+  refused("rows", [&] { ddp::libtorch::all_to_all_single(torch::empty({size + 1}), torch::empty({size + 1})); });
+  refused("empty work", [] { ddp::libtorch::Work().wait(); });
 }
 
 struct InnerImpl : nn::Module {
@@ -304,7 +307,7 @@ void conversion() {
   nn::BatchNorm1d shared(3);
   nn::Sequential net(nn::Linear(3, 3), shared, nn::ReLU(), shared);
   const auto parameters = net->parameters(), buffers = net->buffers();
-  TORCH_CHECK(ddp::torch::convert_sync_batchnorm(net).ptr() == net.ptr());
+  TORCH_CHECK(ddp::libtorch::convert_sync_batchnorm(net).ptr() == net.ptr());
   const auto converted = net->parameters();
   TORCH_CHECK(converted.size() == parameters.size());
   for (std::size_t i = 0; i < parameters.size(); ++i) TORCH_CHECK(converted[i].is_same(parameters[i]));
@@ -312,34 +315,34 @@ void conversion() {
   const torch::Tensor input = torch::rand({4, 3}) + ddp::get_rank();
   net->forward(input);
   check_equal(net->buffers(), buffers, "buffers of the layers before");
-  check_equal(ddp::torch::all_gather(net->buffers()[0]).unbind(),
+  check_equal(ddp::libtorch::all_gather(net->buffers()[0]).unbind(),
               std::vector<torch::Tensor>(static_cast<std::size_t>(ddp::get_world_size()), net->buffers()[0]),
               "running mean of all ranks");
   const auto copy = std::dynamic_pointer_cast<nn::SequentialImpl>(net->clone());
   const torch::Tensor expected = net->forward(input);
-  TORCH_CHECK(copy->ptr(1)->as<ddp::torch::SyncBatchNorm>() != nullptr);
+  TORCH_CHECK(copy->ptr(1)->as<ddp::libtorch::SyncBatchNorm>() != nullptr);
   TORCH_CHECK(expected.isfinite().all().item<bool>());
-  TORCH_CHECK(ddp::torch::convert_sync_batchnorm(nn::BatchNorm2d(7))->options.num_features() == 7);
+  TORCH_CHECK(ddp::libtorch::convert_sync_batchnorm(nn::BatchNorm2d(7))->options.num_features() == 7);
 
   // A rank without rows, channels last, and 16 bits.
-  ddp::torch::SyncBatchNorm norm(2);
+  ddp::libtorch::SyncBatchNorm norm(2);
   const std::int64_t rows = ddp::get_rank() == 0 ? 0 : 4;
   const torch::Tensor images = torch::rand({rows, 2, 3, 5}).contiguous(at::MemoryFormat::ChannelsLast).requires_grad_();
   const torch::Tensor output = norm(images);
   output.square().sum().backward();
   TORCH_CHECK(output.sizes() == images.sizes() && images.grad().sizes() == images.sizes());
   const torch::Tensor squares = output.detach().square().sum();
-  ddp::torch::all_reduce(squares);
+  ddp::libtorch::all_reduce(squares);
   const std::int64_t values = 4 * 30 * (ddp::get_world_size() - 1);
   TORCH_CHECK(std::abs(squares.item<double>() / static_cast<double>(values) - 1) < 1e-3, squares);
   TORCH_CHECK(norm(torch::rand({4, 2}).to(torch::kBFloat16)).scalar_type() == torch::kBFloat16);
 
-  const Inner inner = ddp::torch::convert_sync_batchnorm(Inner());
-  TORCH_CHECK(inner->layers->ptr(1)->as<ddp::torch::SyncBatchNorm>() != nullptr);
+  const Inner inner = ddp::libtorch::convert_sync_batchnorm(Inner());
+  TORCH_CHECK(inner->layers->ptr(1)->as<ddp::libtorch::SyncBatchNorm>() != nullptr);
   Outer outer;
-  refused("members", [&] { ddp::torch::convert_sync_batchnorm(outer); });
+  refused("members", [&] { ddp::libtorch::convert_sync_batchnorm(outer); });
   TORCH_CHECK(outer->inner->layers->ptr(1)->as<nn::BatchNorm1d>() != nullptr);
-  refused("itself", [] { ddp::torch::convert_sync_batchnorm(nn::BatchNorm2d(4).ptr()); });
+  refused("itself", [] { ddp::libtorch::convert_sync_batchnorm(nn::BatchNorm2d(4).ptr()); });
   refused("channels", [&] { norm(torch::rand({4, 3})); });
   refused("second derivative", [&] {
     const torch::Tensor x = torch::rand({4, 2}).requires_grad_();
@@ -373,7 +376,7 @@ nn::Linear wide_net() {
 // The values of the plain optimizer, bit for bit; also from a state that was saved and loaded, by either.
 template <typename Plain, typename Options>
 void zero(const std::string& path, const Options& options) {
-  using Zero = ddp::torch::ZeroRedundancyOptimizer<Plain>;
+  using Zero = ddp::libtorch::ZeroRedundancyOptimizer<Plain>;
   nn::Linear plain_net = wide_net(), zero_net = wide_net(), again_net = wide_net(), third_net = wide_net();
   Plain plain(plain_net->parameters(), options);
   Zero spread(zero_net->parameters(), options);
@@ -408,7 +411,7 @@ void zero(const std::string& path, const Options& options) {
 void later_group() {
   nn::Linear plain_net = wide_net(), zero_net = wide_net();
   optim::Adam plain(plain_net->parameters(), 0.01);
-  ddp::torch::ZeroRedundancyOptimizer<optim::Adam> spread(zero_net->parameters(), 0.01);
+  ddp::libtorch::ZeroRedundancyOptimizer<optim::Adam> spread(zero_net->parameters(), 0.01);
   torch::Tensor later = torch::ones({3}).requires_grad_(), later_zero = torch::ones({3}).requires_grad_();
   plain.add_param_group(optim::OptimizerParamGroup({later}));
   spread.add_param_group(optim::OptimizerParamGroup({later_zero}));
@@ -430,7 +433,7 @@ void zeros(const std::string& folder) {
   later_group();
   refused("zero of others", [] {
     const nn::Linear net(3, ddp::get_rank() == 1 ? 5 : 4);
-    ddp::torch::ZeroRedundancyOptimizer<optim::SGD> optimizer(net->parameters(), 0.1);
+    ddp::libtorch::ZeroRedundancyOptimizer<optim::SGD> optimizer(net->parameters(), 0.1);
   });
 }
 
@@ -438,12 +441,12 @@ void zeros(const std::string& folder) {
 void scalers() {
   nn::Linear net(2, 2);
   optim::SGD optimizer(net->parameters(), 0.1);
-  ddp::torch::GradScaler alone, together({}, ddp::default_group()), off([] {
+  ddp::libtorch::GradScaler alone, together({}, ddp::default_group()), off([] {
     ddp::GradScalerOptions options;
     options.enabled = false;
     return options;
   }());
-  const auto step = [&](ddp::torch::GradScaler& scaler) {
+  const auto step = [&](ddp::libtorch::GradScaler& scaler) {
     optimizer.zero_grad();
     const torch::Tensor loss = net(torch::ones({1, 2})).sum() * (ddp::get_rank() == 1 ? INFINITY : 1);
     scaler.scale(std::vector<torch::Tensor>{loss})[0].backward();
@@ -459,7 +462,7 @@ void scalers() {
     alone.unscale_(optimizer);
   });
   refused("half", [&] {
-    ddp::torch::GradScaler scaler;
+    ddp::libtorch::GradScaler scaler;
     torch::Tensor half = torch::ones({2}, torch::kHalf).requires_grad_();
     half.mutable_grad() = torch::ones({2}, torch::kHalf);
     optim::SGD of_half({half}, 0.1);
@@ -474,18 +477,18 @@ void modules(const std::string& folder) {
   net->ptr(0)->as<nn::Conv2d>()->weight.set_data(
       net->ptr(0)->as<nn::Conv2d>()->weight.contiguous(at::MemoryFormat::ChannelsLast));
   for (torch::Tensor& p : net->parameters()) p.add_(1);
-  if (ddp::get_rank() == 0) ddp::torch::save_module(*net, folder + "/saved.safetensors", {{"by", "libddp"}});
+  if (ddp::get_rank() == 0) ddp::libtorch::save_module(*net, folder + "/saved.safetensors", {{"by", "libddp"}});
   ddp::barrier();
   const void* memory = other->parameters()[0].data_ptr();
-  ddp::torch::load_module(*other, folder + "/saved.safetensors");
+  ddp::libtorch::load_module(*other, folder + "/saved.safetensors");
   check_equal(other->parameters(), net->parameters(), "parameters of a file");
   check_equal(other->buffers(), net->buffers(), "buffers of a file");
   TORCH_CHECK(other->parameters()[0].data_ptr() == memory);
 
   ddp::CheckpointFolder steps(ddp::default_group(), folder + "/steps");
-  ddp::torch::save_module(*net, steps, 1);
+  ddp::libtorch::save_module(*net, steps, 1);
   for (torch::Tensor& p : net->parameters()) p.add_(1);
-  const ddp::PendingSave save = ddp::torch::save_module_async(*net, steps, 2, {{"epoch", "2"}});
+  const ddp::PendingSave save = ddp::libtorch::save_module_async(*net, steps, 2, {{"epoch", "2"}});
   const std::vector<torch::Tensor> saved = [&] {
     std::vector<torch::Tensor> copies;
     for (const torch::Tensor& p : net->parameters()) copies.push_back(p.clone());
@@ -495,14 +498,14 @@ void modules(const std::string& folder) {
   save.wait();
   const auto newest = steps.latest();
   TORCH_CHECK(newest && newest->step() == 2 && newest->metadata("epoch") == "2");
-  ddp::torch::load_module(*other, *newest);
+  ddp::libtorch::load_module(*other, *newest);
   check_equal(other->parameters(), saved, "parameters of a folder");
 
   nn::Sequential larger = make_net();
   larger->push_back("more", nn::Linear(10, 2));
   larger->ptr(5)->as<nn::Linear>()->bias.set_data(torch::zeros({31}));
-  refused("other module", [&] { ddp::torch::load_module(*larger, folder + "/saved.safetensors"); });
-  refused("missing in folder", [&] { ddp::torch::load_module(*larger, *newest, "net."); });
+  refused("other module", [&] { ddp::libtorch::load_module(*larger, folder + "/saved.safetensors"); });
+  refused("missing in folder", [&] { ddp::libtorch::load_module(*larger, *newest, "net."); });
 }
 
 torch::Device device_of_test() {
@@ -532,19 +535,19 @@ void train_on_device(const std::string& name, double tolerance, const std::optio
   there->to(device);
   ddp::DistributedDataParallelOptions options;
   options.first_bucket_bytes = options.bucket_bytes = 1;
-  ddp::torch::DistributedDataParallel model(here, options), on_device(there, options);
+  ddp::libtorch::DistributedDataParallel model(here, options), on_device(there, options);
   if (narrow) {
     const auto hook = *narrow == at::kHalf ? ddp::fp16_compress_hook : ddp::bf16_compress_hook;
     model.register_comm_hook(hook);
     if (device.is_cuda()) {
       on_device.register_comm_hook(hook);
     } else {
-      on_device.register_comm_hook(ddp::torch::detail::CompressHook{*narrow, ddp::default_group()});
+      on_device.register_comm_hook(ddp::libtorch::detail::CompressHook{*narrow, ddp::default_group()});
     }
   }
   optim::SGD optimizer(here->parameters(), optim::SGDOptions(0.05).momentum(0.9));
-  ddp::torch::ZeroRedundancyOptimizer<optim::SGD> on_device_optimizer(there->parameters(),
-                                                                      optim::SGDOptions(0.05).momentum(0.9));
+  ddp::libtorch::ZeroRedundancyOptimizer<optim::SGD> on_device_optimizer(there->parameters(),
+                                                                         optim::SGDOptions(0.05).momentum(0.9));
   torch::manual_seed(10 + ddp::get_rank());
   const torch::Tensor x = torch::randn({16, 8}), y = x.sum(1, /*keepdim=*/true).sin();
   double first = 0, last = 0;
@@ -574,10 +577,10 @@ void train_on_device() {
 
 // The sampler goes on where it was, in an archive of libtorch too.
 void sampler_state() {
-  ddp::torch::DistributedSampler sampler(kSamples, 2, 1, true, 3), other(kSamples, 2, 1, true, 3);
+  ddp::libtorch::DistributedSampler sampler(kSamples, 2, 1, true, 3), other(kSamples, 2, 1, true, 3);
   sampler.set_epoch(4);
   sampler.reset();
-  const auto all = [](ddp::torch::DistributedSampler& of) {
+  const auto all = [](ddp::libtorch::DistributedSampler& of) {
     std::vector<std::size_t> indices;
     while (auto batch = of.next(5)) indices.insert(indices.end(), batch->begin(), batch->end());
     return indices;

@@ -7,7 +7,7 @@
 //
 // FOLDER has the input of both programs: the initial weights, which only rank 0 reads, and each
 // rank's images.
-#include "ddp/torch.hpp"
+#include "ddp/libtorch.hpp"
 
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/nn.h>
@@ -92,8 +92,8 @@ struct Data {
     const ddp::Checkpoint file(folder + "/data" + std::to_string(rank) + ".safetensors");
     images = torch::empty({2 * kSteps, kBatch, 1, 28, 28});
     labels = torch::empty({2 * kSteps, kBatch}, torch::kLong);
-    file.read("images", ddp::torch::buffer(images), shape_of(images));
-    file.read("labels", ddp::torch::buffer(labels), shape_of(labels));
+    file.read("images", ddp::libtorch::buffer(images), shape_of(images));
+    file.read("labels", ddp::libtorch::buffer(labels), shape_of(labels));
   }
   torch::Tensor images;
   torch::Tensor labels;
@@ -103,7 +103,7 @@ void read_weights(const std::string& folder, nn::Module& net) {
   const ddp::Checkpoint file(folder + "/weights.safetensors");
   const torch::NoGradGuard no_grad;
   for (auto& named : net.named_parameters()) {
-    file.read(named.key(), ddp::torch::buffer(named.value()), shape_of(named.value()));
+    file.read(named.key(), ddp::libtorch::buffer(named.value()), shape_of(named.value()));
   }
 }
 
@@ -119,7 +119,7 @@ void train(const std::string& name, const Scenario& scenario, const std::string&
       weight.set_data(weight.contiguous(at::MemoryFormat::ChannelsLast));
     }
   }
-  ddp::torch::DistributedDataParallel model(net, scenario.options);
+  ddp::libtorch::DistributedDataParallel model(net, scenario.options);
   if (scenario.fp16) model.register_comm_hook(ddp::fp16_compress_hook);
   std::vector<torch::Tensor> trained;
   for (const torch::Tensor& p : model->parameters()) {
@@ -181,17 +181,17 @@ void collectives() {
   const auto size = static_cast<double>(ddp::get_world_size());
   const auto rank = static_cast<double>(ddp::get_rank());
   const torch::Tensor values = torch::full({100, 100}, rank).matmul(torch::eye(100));
-  ddp::torch::all_reduce(values, ddp::ReduceOp::Avg);
+  ddp::libtorch::all_reduce(values, ddp::ReduceOp::Avg);
   TORCH_CHECK(values.eq((size - 1) / 2).all().item<bool>());
-  const torch::Tensor all = ddp::torch::all_gather(torch::full({3}, ddp::get_rank(), torch::kLong));
+  const torch::Tensor all = ddp::libtorch::all_gather(torch::full({3}, ddp::get_rank(), torch::kLong));
   TORCH_CHECK(all.sizes() == torch::IntArrayRef({ddp::get_world_size(), 3}));
   TORCH_CHECK(all.select(1, 0).equal(torch::arange(ddp::get_world_size())));
   const torch::Tensor everyones = torch::full({2}, rank);
-  ddp::torch::broadcast(everyones, 1);
+  ddp::libtorch::broadcast(everyones, 1);
   TORCH_CHECK(everyones.eq(1).all().item<bool>());
-  ddp::default_group().all_reduce_async(ddp::torch::buffer(values), ddp::ReduceOp::Max).wait();
+  ddp::default_group().all_reduce_async(ddp::libtorch::buffer(values), ddp::ReduceOp::Max).wait();
   try {
-    ddp::torch::all_reduce(values.t());
+    ddp::libtorch::all_reduce(values.t());
   } catch (const ddp::Error& error) {
     std::printf("%s\n", error.what());
   }
@@ -220,7 +220,7 @@ void early_buckets() {
   Scenario scenario;
   scenario.spare_layers = true;
   Net net(scenario);
-  ddp::torch::DistributedDataParallel model(net, small_buckets({.find_unused_parameters = true}));
+  ddp::libtorch::DistributedDataParallel model(net, small_buckets({.find_unused_parameters = true}));
   const auto hook = std::make_shared<CountingHook>();
   model.register_comm_hook(hook);
   const torch::Tensor images = torch::ones({1, 1, 28, 28}).requires_grad_();
@@ -242,7 +242,7 @@ TORCH_MODULE(TwoHeads);
 // all the same.
 void part_of_outputs() {
   TwoHeads net;
-  ddp::torch::DistributedDataParallel model(net, small_buckets({.find_unused_parameters = true}));
+  ddp::libtorch::DistributedDataParallel model(net, small_buckets({.find_unused_parameters = true}));
   const torch::Tensor input = torch::full({1, 3}, ddp::get_rank() + 1.0);
   {
     const auto local = model.no_sync();
@@ -327,7 +327,7 @@ struct Mover {
 
   const bool finds_unused;
   Line net;
-  ddp::torch::DistributedDataParallel<LineImpl> model;
+  ddp::libtorch::DistributedDataParallel<LineImpl> model;
   const torch::Tensor input = torch::full({1, 2}, ddp::get_rank() + 1.0);
 };
 
@@ -428,7 +428,7 @@ void mistake(const ddp::Session& session, const char* what, const std::function<
 }
 
 void mistakes(const ddp::Session& session) {
-  using ddp::torch::DistributedDataParallel;
+  using ddp::libtorch::DistributedDataParallel;
   const torch::Tensor input = torch::ones({2, 3});
   mistake(session, "shapes", [&](const ddp::ProcessGroup& group) {
     DistributedDataParallel model(nn::Linear(3, session.rank() == 1 ? 5 : 4), group);

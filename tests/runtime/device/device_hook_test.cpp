@@ -22,9 +22,10 @@ TEST_CASE("hooks on a GPU: the average comes to what it comes to on the CPU, in 
 TEST_CASE("hooks on a GPU: those that send 16 bits are refused with what to use", "[runtime][integration]") {
   const std::string output = run(1, "device hooks refuse 16 bits", fakes())[0];
   for (const std::string hook : {"fp16", "bf16"}) {
-    CHECK_THAT(output, Contains(hook + " failed: 1 " + hook +
-                                "_compress_hook: the gradients are on a GPU, where libddp converts none: use gradients "
-                                "of 16 bits, which NCCL averages as they are, or ddp::torch::DistributedDataParallel"));
+    CHECK_THAT(output,
+               Contains(hook + " failed: 1 " + hook +
+                        "_compress_hook: the gradients are on a GPU, where libddp converts none: use gradients "
+                        "of 16 bits, which NCCL averages as they are, or ddp::libtorch::DistributedDataParallel"));
   }
 }
 

@@ -239,7 +239,7 @@ TEST_CASE("optimizers: arguments that cannot be stepped are refused, with advice
                 "SGD: parameter weight has no gradient: give DistributedDataParallel::gradient(i)");
   check_refused(
       [&] { ddp::AdamW(parameters([](ddp::Parameter& p) { p.device.kind = ddp::DeviceKind::Cuda; })); },
-      "AdamW: parameter weight is not in CPU memory: libtorch's optimizers step tensors on a GPU (ddp/torch.hpp)");
+      "AdamW: parameter weight is not in CPU memory: libtorch's optimizers step tensors on a GPU (ddp/libtorch.hpp)");
   ddp::SGD sgd(parameters([](ddp::Parameter&) {}));
   sgd.options().momentum = 0.9;
   check_refused([&] { sgd.step(); }, "SGD with momentum: an array is null");

@@ -125,7 +125,7 @@ DDP_API ddp_status ddp_sgd_step(const ddp_sgd_options* options, const ddp_sgd_ar
  * forward and an all_reduce in backward, are the group's: one thread at a time, the group's errors and timeout. A rank
  * without rows takes part as well. Everything is computed in double, and elements are rounded once (16-bit ones through
  * float32); all ranks use the same bits. Nothing is allocated after creation. Tensors on a GPU are
- * for ddp::torch::SyncBatchNorm. Source: torch.nn.SyncBatchNorm.
+ * for ddp::libtorch::SyncBatchNorm. Source: torch.nn.SyncBatchNorm.
  *
  * @{
  */

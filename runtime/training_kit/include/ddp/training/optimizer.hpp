@@ -352,7 +352,7 @@ class OptimizerShard {
     }
     if (p.device.kind != DeviceKind::Cpu) {
       throw Error(Status::InvalidArgument,
-                  what + " is not in CPU memory: libtorch's optimizers step tensors on a GPU (ddp/torch.hpp)");
+                  what + " is not in CPU memory: libtorch's optimizers step tensors on a GPU (ddp/libtorch.hpp)");
     }
     if (p.grad == nullptr && p.count > 0) {
       throw Error(Status::InvalidArgument, what + " has no gradient: give DistributedDataParallel::gradient(i)");

@@ -22,7 +22,7 @@
 ///     ...
 ///     ddp::clip_grad_norm(world, optimizer.share(), 1);             // each rank has only its share of the gradients
 ///
-/// It steps parameters in CPU memory. ddp::torch::ZeroRedundancyOptimizer is for tensors on a GPU.
+/// It steps parameters in CPU memory. ddp::libtorch::ZeroRedundancyOptimizer is for tensors on a GPU.
 #pragma once
 
 #include <algorithm>

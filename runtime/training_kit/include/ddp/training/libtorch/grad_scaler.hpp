@@ -2,7 +2,7 @@
 /// @file
 /// GradScaler for optimizers of libtorch: dynamic loss scaling, for gradients of 16 bits.
 ///
-///     ddp::torch::GradScaler scaler;
+///     ddp::libtorch::GradScaler scaler;
 ///     for (...) {
 ///       optimizer.zero_grad();
 ///       scaler.scale(loss(model(input), target)).backward();
@@ -25,11 +25,11 @@
 #include <vector>
 
 #include "ddp/error.hpp"
+#include "ddp/libtorch/collectives.hpp"
 #include "ddp/process_group.hpp"
-#include "ddp/torch/collectives.hpp"
 #include "ddp/training/grad_scaler.hpp"
 
-namespace ddp::torch {
+namespace ddp::libtorch {
 
 namespace detail {
 
@@ -78,19 +78,19 @@ class GradScaler : private ddp::GradScaler {
   /// Divides the gradients of all parameters of an optimizer by the scale, to inspect or clip them before step().
   /// Collective if there is a group. Throws Error with Status::InvalidArgument if called twice between two calls of
   /// update(), and for gradients of float16, whose small values would become zeros again.
-  void unscale_(::torch::optim::Optimizer& optimizer) {
+  void unscale_(torch::optim::Optimizer& optimizer) {
     unscale_by(&optimizer, [&] { return !is_enabled() || unscale_all(optimizer); });
   }
   /// Unscales the gradients if unscale_() was not called, then calls optimizer.step() unless a gradient was infinite or
   /// not a number. Returns whether it was called. Once between two calls of update().
-  bool step(::torch::optim::Optimizer& optimizer) {
+  bool step(torch::optim::Optimizer& optimizer) {
     return step_by(
         &optimizer, [&] { unscale_(optimizer); }, [&] { optimizer.step(); });
   }
 
  private:
   // Returns whether all gradients are finite, on every rank of the group.
-  bool unscale_all(::torch::optim::Optimizer& optimizer) const {
+  bool unscale_all(torch::optim::Optimizer& optimizer) const {
     const at::NoGradGuard no_grad;
     std::map<std::pair<std::string, at::ScalarType>, std::vector<at::Tensor>> gradients;  // by device and type
     for (auto& parameters : optimizer.param_groups()) {
@@ -112,12 +112,12 @@ class GradScaler : private ddp::GradScaler {
     }
     if (group_) {
       if (!found_inf.defined()) found_inf = at::zeros({1}, device_without_gradients(optimizer));
-      torch::all_reduce(found_inf, ReduceOp::Max, group_);
+      libtorch::all_reduce(found_inf, ReduceOp::Max, group_);
     }
     return !found_inf.defined() || found_inf.item<float>() == 0;
   }
   // A rank without gradients takes part in the group's decision.
-  static at::TensorOptions device_without_gradients(::torch::optim::Optimizer& optimizer) {
+  static at::TensorOptions device_without_gradients(torch::optim::Optimizer& optimizer) {
     at::TensorOptions options = at::TensorOptions().dtype(at::kFloat);
     for (auto& parameters : optimizer.param_groups()) {
       for (const at::Tensor& parameter : parameters.params()) options = options.device(parameter.device());
@@ -128,4 +128,4 @@ class GradScaler : private ddp::GradScaler {
   ProcessGroup group_;
 };
 
-}  // namespace ddp::torch
+}  // namespace ddp::libtorch

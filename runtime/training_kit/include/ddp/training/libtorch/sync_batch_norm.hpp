@@ -3,11 +3,11 @@
 /// SyncBatchNorm for modules of libtorch: batch normalisation by the statistics of all ranks' rows.
 ///
 ///     torch::nn::Sequential net(torch::nn::Conv2d(...), torch::nn::BatchNorm2d(16), ...);
-///     ddp::torch::convert_sync_batchnorm(net);              // before the optimizer and the model are made
-///     ddp::torch::DistributedDataParallel model(net);
+///     ddp::libtorch::convert_sync_batchnorm(net);              // before the optimizer and the model are made
+///     ddp::libtorch::DistributedDataParallel model(net);
 ///
 /// A class of your own has members of the types that it names, which nothing can replace: declare
-/// ddp::torch::SyncBatchNorm there. Where there is one rank, or no group, it is a plain BatchNorm.
+/// ddp::libtorch::SyncBatchNorm there. Where there is one rank, or no group, it is a plain BatchNorm.
 #pragma once
 
 #include <ATen/Context.h>
@@ -36,11 +36,11 @@
 #include <vector>
 
 #include "ddp/error.hpp"
+#include "ddp/libtorch/collectives.hpp"
 #include "ddp/process_group.hpp"
 #include "ddp/session.hpp"
-#include "ddp/torch/collectives.hpp"
 
-namespace ddp::torch {
+namespace ddp::libtorch {
 
 namespace detail {
 
@@ -82,7 +82,7 @@ inline BatchStatistics statistics_of_ranks(const at::Tensor& batch, const Proces
     told.narrow(0, channels, channels).copy_(variance).mul_(count);
     told.select(0, 2 * channels).fill_(count);
   }
-  const at::Tensor all = torch::all_gather(told, group);
+  const at::Tensor all = libtorch::all_gather(told, group);
   const at::Tensor means = all.narrow(1, 0, channels), counts = all.narrow(1, 2 * channels, 1);
   BatchStatistics whole;
   whole.count = counts.sum();
@@ -93,9 +93,9 @@ inline BatchStatistics statistics_of_ranks(const at::Tensor& batch, const Proces
 }
 
 // Batch normalisation over a group's ranks, as a node of autograd's graph.
-class SyncBatchNormFunction : public ::torch::autograd::Function<SyncBatchNormFunction> {
+class SyncBatchNormFunction : public torch::autograd::Function<SyncBatchNormFunction> {
  public:
-  static at::Tensor forward(::torch::autograd::AutogradContext* context, const at::Tensor& input,
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& input,
                             const at::Tensor& weight, const at::Tensor& bias, const BatchStatistics& whole, double eps,
                             const ProcessGroup& group) {
     context->save_for_backward({input, weight, whole.mean, whole.variance, whole.count});
@@ -107,8 +107,8 @@ class SyncBatchNormFunction : public ::torch::autograd::Function<SyncBatchNormFu
                                              /*training=*/false, 0, eps));
   }
 
-  static ::torch::autograd::variable_list backward(::torch::autograd::AutogradContext* context,
-                                                   const ::torch::autograd::variable_list& grad_outputs) {
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 const torch::autograd::variable_list& grad_outputs) {
     if (at::GradMode::is_enabled()) {
       throw Error(Status::InvalidArgument,
                   "SyncBatchNorm: its gradient has no gradient of its own: call backward without create_graph");
@@ -123,11 +123,11 @@ class SyncBatchNormFunction : public ::torch::autograd::Function<SyncBatchNormFu
     const at::Tensor sum = grad.sum(channels).to(at::kDouble);
     const at::Tensor sum_distance = (grad * distance).sum(channels).to(at::kDouble);
 
-    ::torch::autograd::variable_list result(6);
+    torch::autograd::variable_list result(6);
     if (context->needs_input_grad(0)) {
       const at::Tensor sums = at::stack({sum, sum_distance});
       auto* const group = reinterpret_cast<ddp_group*>(context->saved_data["group"].toInt());
-      torch::all_reduce(sums, {}, ProcessGroup(group));
+      libtorch::all_reduce(sums, {}, ProcessGroup(group));
       const at::Tensor means = sums / count;
       const at::Tensor scale = weight.defined() ? inverse * weight : inverse;
       distance.mul_(beside(distance, -means[1] * inverse * inverse)).add_(grad).sub_(beside(distance, means[0]));
@@ -149,20 +149,20 @@ class SyncBatchNormFunction : public ::torch::autograd::Function<SyncBatchNormFu
 /// torch::nn::BatchNorm2d. In evaluation, on one rank, and without a group it computes what
 /// torch::nn::BatchNorm2d computes; in training forward and backward are collectives. Sums over
 /// ranks are in 64 bits. Source: torch.nn.SyncBatchNorm, which works on GPUs only.
-class SyncBatchNormImpl : public ::torch::nn::NormImplBase<0, SyncBatchNormImpl, ::torch::nn::BatchNormOptions> {
-  using Base = ::torch::nn::NormImplBase<0, SyncBatchNormImpl, ::torch::nn::BatchNormOptions>;
+class SyncBatchNormImpl : public torch::nn::NormImplBase<0, SyncBatchNormImpl, torch::nn::BatchNormOptions> {
+  using Base = torch::nn::NormImplBase<0, SyncBatchNormImpl, torch::nn::BatchNormOptions>;
 
  public:
   /// Makes a layer for num_features channels, with PyTorch's defaults.
   explicit SyncBatchNormImpl(std::int64_t num_features)
-      : SyncBatchNormImpl(::torch::nn::BatchNormOptions(num_features)) {}
+      : SyncBatchNormImpl(torch::nn::BatchNormOptions(num_features)) {}
   /// Makes a layer. Without a group, each forward takes ddp::default_group(), if there is one.
-  explicit SyncBatchNormImpl(const ::torch::nn::BatchNormOptions& options_, const ProcessGroup& process_group = {})
+  explicit SyncBatchNormImpl(const torch::nn::BatchNormOptions& options_, const ProcessGroup& process_group = {})
       : Base(options_), group_(process_group) {}
   /// Makes a layer of one of torch::nn::BatchNorm1d, 2d or 3d. It has the same parameters, which an optimizer may
   /// have already, and the same memory for running statistics.
   template <std::size_t D, typename Derived>
-  explicit SyncBatchNormImpl(const ::torch::nn::BatchNormImplBase<D, Derived>& plain,
+  explicit SyncBatchNormImpl(const torch::nn::BatchNormImplBase<D, Derived>& plain,
                              const ProcessGroup& process_group = {})
       : Base(plain.options), group_(process_group) {
     if (plain.weight.defined()) weight = parameters_["weight"] = plain.weight;
@@ -192,7 +192,7 @@ class SyncBatchNormImpl : public ::torch::nn::NormImplBase<0, SyncBatchNormImpl,
   ProcessGroup group() const { return !group_ && is_initialized() ? default_group() : group_; }
   /// Prints the layer and its options.
   void pretty_print(std::ostream& stream) const override {
-    stream << "ddp::torch::SyncBatchNorm(" << options.num_features() << ", eps=" << options.eps() << ")";
+    stream << "ddp::libtorch::SyncBatchNorm(" << options.num_features() << ", eps=" << options.eps() << ")";
   }
 
  protected:
@@ -225,22 +225,22 @@ class SyncBatchNormImpl : public ::torch::nn::NormImplBase<0, SyncBatchNormImpl,
 };
 
 /// A SyncBatchNormImpl as modules hold it.
-class SyncBatchNorm : public ::torch::nn::ModuleHolder<SyncBatchNormImpl> {
+class SyncBatchNorm : public torch::nn::ModuleHolder<SyncBatchNormImpl> {
  public:
-  using ::torch::nn::ModuleHolder<SyncBatchNormImpl>::ModuleHolder;
+  using torch::nn::ModuleHolder<SyncBatchNormImpl>::ModuleHolder;
   using Impl = SyncBatchNormImpl;  ///< the module itself
 };
 
 namespace detail {
 
 // Returns a SyncBatchNorm of a BatchNorm1d, 2d or 3d; null for any other module.
-inline std::shared_ptr<SyncBatchNormImpl> synchronized(const ::torch::nn::Module& module, const ProcessGroup& group) {
+inline std::shared_ptr<SyncBatchNormImpl> synchronized(const torch::nn::Module& module, const ProcessGroup& group) {
   const auto of = [&](const auto* plain) {
     return plain != nullptr ? std::make_shared<SyncBatchNormImpl>(*plain, group) : nullptr;
   };
-  if (auto sync = of(module.as<::torch::nn::BatchNorm1dImpl>())) return sync;
-  if (auto sync = of(module.as<::torch::nn::BatchNorm2dImpl>())) return sync;
-  return of(module.as<::torch::nn::BatchNorm3dImpl>());
+  if (auto sync = of(module.as<torch::nn::BatchNorm1dImpl>())) return sync;
+  if (auto sync = of(module.as<torch::nn::BatchNorm2dImpl>())) return sync;
+  return of(module.as<torch::nn::BatchNorm3dImpl>());
 }
 
 // Replaces layers of Sequentials, which hold modules of any type; a module's members have the types that it names.
@@ -248,18 +248,18 @@ class SyncBatchNormConversion {
  public:
   explicit SyncBatchNormConversion(const ProcessGroup& group) : group_(group) {}
 
-  void convert(::torch::nn::Module& module) {
+  void convert(torch::nn::Module& module) {
     if (synchronized(module, group_)) fixed_ = "the module itself";
     look(module, "");
     if (!fixed_.empty()) {
       throw Error(Status::InvalidArgument,
                   "convert_sync_batchnorm: a module's members cannot be replaced by others: " + fixed_ +
-                      ". Declare them as ddp::torch::SyncBatchNorm, or put them into a Sequential");
+                      ". Declare them as ddp::libtorch::SyncBatchNorm, or put them into a Sequential");
     }
     for (const Place& place : places_) {
       const auto& sync = converted_.at(place.layer.get());
-      for (::torch::nn::AnyModule& held : *place.parent) {
-        if (held.ptr() == place.layer) held = ::torch::nn::AnyModule(sync);
+      for (torch::nn::AnyModule& held : *place.parent) {
+        if (held.ptr() == place.layer) held = torch::nn::AnyModule(sync);
       }
       place.parent->replace_module(place.name, sync);
     }
@@ -267,13 +267,13 @@ class SyncBatchNormConversion {
 
  private:
   struct Place {
-    ::torch::nn::SequentialImpl* parent;
+    torch::nn::SequentialImpl* parent;
     std::string name;
-    std::shared_ptr<::torch::nn::Module> layer;
+    std::shared_ptr<torch::nn::Module> layer;
   };
 
-  void look(::torch::nn::Module& module, const std::string& prefix) {
-    auto* const sequential = module.as<::torch::nn::SequentialImpl>();
+  void look(torch::nn::Module& module, const std::string& prefix) {
+    auto* const sequential = module.as<torch::nn::SequentialImpl>();
     for (const auto& child : module.named_children()) {
       const std::string name = prefix + child.key();
       if (auto sync = synchronized(*child.value(), group_)) {
@@ -288,14 +288,14 @@ class SyncBatchNormConversion {
       }
     }
   }
-  static bool holds(::torch::nn::SequentialImpl& sequential, const std::shared_ptr<::torch::nn::Module>& layer) {
+  static bool holds(torch::nn::SequentialImpl& sequential, const std::shared_ptr<torch::nn::Module>& layer) {
     return std::any_of(sequential.begin(), sequential.end(),
-                       [&](const ::torch::nn::AnyModule& held) { return held.ptr() == layer; });
+                       [&](const torch::nn::AnyModule& held) { return held.ptr() == layer; });
   }
 
   const ProcessGroup& group_;
   std::vector<Place> places_;
-  std::unordered_map<const ::torch::nn::Module*, std::shared_ptr<SyncBatchNormImpl>> converted_;
+  std::unordered_map<const torch::nn::Module*, std::shared_ptr<SyncBatchNormImpl>> converted_;
   std::string fixed_;  // names of layers that cannot be replaced
 };
 
@@ -316,9 +316,9 @@ std::shared_ptr<Module> convert_sync_batchnorm(const std::shared_ptr<Module>& mo
 /// returned.
 template <typename Holder, typename Impl = typename Holder::ContainedType>
 auto convert_sync_batchnorm(const Holder& module, const ProcessGroup& process_group = {}) {
-  if constexpr (std::is_base_of_v<::torch::nn::BatchNorm1dImpl, Impl> ||
-                std::is_base_of_v<::torch::nn::BatchNorm2dImpl, Impl> ||
-                std::is_base_of_v<::torch::nn::BatchNorm3dImpl, Impl>) {
+  if constexpr (std::is_base_of_v<torch::nn::BatchNorm1dImpl, Impl> ||
+                std::is_base_of_v<torch::nn::BatchNorm2dImpl, Impl> ||
+                std::is_base_of_v<torch::nn::BatchNorm3dImpl, Impl>) {
     return SyncBatchNorm(std::make_shared<SyncBatchNormImpl>(*module, process_group));
   } else {
     detail::SyncBatchNormConversion(process_group).convert(*module.ptr());
@@ -326,4 +326,4 @@ auto convert_sync_batchnorm(const Holder& module, const ProcessGroup& process_gr
   }
 }
 
-}  // namespace ddp::torch
+}  // namespace ddp::libtorch

@@ -2,8 +2,8 @@
 /// @file
 /// ZeroRedundancyOptimizer for optimizers of libtorch: one whose state is spread over a group's ranks.
 ///
-///     ddp::torch::DistributedDataParallel model(net);
-///     ddp::torch::ZeroRedundancyOptimizer<torch::optim::Adam> optimizer(model->parameters(), 0.01);
+///     ddp::libtorch::DistributedDataParallel model(net);
+///     ddp::libtorch::ZeroRedundancyOptimizer<torch::optim::Adam> optimizer(model->parameters(), 0.01);
 ///     torch::optim::StepLR scheduler(optimizer, 10, 0.5);               // it is an Adam
 ///     ...
 ///     optimizer.consolidate_state_dict();                               // on every rank
@@ -33,11 +33,11 @@
 #include <vector>
 
 #include "ddp/error.hpp"
+#include "ddp/libtorch/collectives.hpp"
 #include "ddp/process_group.hpp"
 #include "ddp/session.hpp"
-#include "ddp/torch/collectives.hpp"
 
-namespace ddp::torch {
+namespace ddp::libtorch {
 
 /// An optimizer of libtorch, such as torch::optim::Adam, whose state is spread over a group's ranks. It is a Plain:
 /// parameter groups, learning rate schedulers and zero_grad() work as they do there. Each rank steps the parameters
@@ -50,18 +50,18 @@ namespace ddp::torch {
 /// torch.distributed.optim.ZeroRedundancyOptimizer.
 template <typename Plain>
 class ZeroRedundancyOptimizer : public Plain {
-  static_assert(std::is_base_of_v<::torch::optim::Optimizer, Plain>, "give an optimizer of libtorch");
-  static_assert(!std::is_base_of_v<::torch::optim::LBFGS, Plain>, "LBFGS cannot step some of its parameters alone");
+  static_assert(std::is_base_of_v<torch::optim::Optimizer, Plain>, "give an optimizer of libtorch");
+  static_assert(!std::is_base_of_v<torch::optim::LBFGS, Plain>, "LBFGS cannot step some of its parameters alone");
 
  public:
   /// Makes the optimizer of groups of parameters. Every rank gives the same; defaults are the plain optimizer's
   /// options, or its learning rate. Throws Error with Status::Mismatch on every rank if the parameters differ in
   /// number, shapes or types.
   template <typename Options>
-  ZeroRedundancyOptimizer(std::vector<::torch::optim::OptimizerParamGroup> groups, const Options& defaults,
+  ZeroRedundancyOptimizer(std::vector<torch::optim::OptimizerParamGroup> groups, const Options& defaults,
                           const ProcessGroup& process_group = default_group())
       : Plain(std::move(groups), defaults), group_(process_group), elements_(static_cast<std::size_t>(group_.size())) {
-    make_plain_ = [defaults](std::vector<::torch::optim::OptimizerParamGroup> parameters) {
+    make_plain_ = [defaults](std::vector<torch::optim::OptimizerParamGroup> parameters) {
       return std::make_unique<Plain>(std::move(parameters), defaults);
     };
     assign_owners();
@@ -71,13 +71,13 @@ class ZeroRedundancyOptimizer : public Plain {
   template <typename Options>
   ZeroRedundancyOptimizer(std::vector<at::Tensor> parameters, const Options& defaults,
                           const ProcessGroup& process_group = default_group())
-      : ZeroRedundancyOptimizer(std::vector<::torch::optim::OptimizerParamGroup>{::torch::optim::OptimizerParamGroup(
-                                    std::move(parameters))},
-                                defaults, process_group) {}
+      : ZeroRedundancyOptimizer(
+            std::vector<torch::optim::OptimizerParamGroup>{torch::optim::OptimizerParamGroup(std::move(parameters))},
+            defaults, process_group) {}
 
   /// Takes one step, on every rank; returns what closure does, which computes gradients first. Groups that
   /// add_param_group() has added since, on every rank, are spread now.
-  at::Tensor step(::torch::optim::Optimizer::LossClosure closure = nullptr) override {
+  at::Tensor step(torch::optim::Optimizer::LossClosure closure = nullptr) override {
     at::Tensor loss;
     if (closure) {
       const at::AutoGradMode grad(true);
@@ -115,7 +115,7 @@ class ZeroRedundancyOptimizer : public Plain {
   }
   /// Writes the whole state, as the plain optimizer does: what torch::save(optimizer, path) calls. Throws Error with
   /// Status::InvalidArgument if consolidate_state_dict() has not gathered it on this rank since the last step.
-  void save(::torch::serialize::OutputArchive& archive) const override {
+  void save(torch::serialize::OutputArchive& archive) const override {
     if (!consolidated_) {
       throw Error(Status::InvalidArgument,
                   "ZeroRedundancyOptimizer: the state is spread over the ranks: call consolidate_state_dict(rank) on "
@@ -128,7 +128,7 @@ class ZeroRedundancyOptimizer : public Plain {
   }
   /// Reads a whole state, also one that a plain optimizer or another number of ranks has saved; keeps what this rank
   /// owns. Call it on every rank: what torch::load(optimizer, path) calls.
-  void load(::torch::serialize::InputArchive& archive) override {
+  void load(torch::serialize::InputArchive& archive) override {
     consolidated_.reset();
     assign_owners();
     Plain::load(archive);
@@ -249,24 +249,24 @@ class ZeroRedundancyOptimizer : public Plain {
 
   // Returns what this rank has of the state, as the plain optimizer saves it.
   static std::string saved(const ZeroRedundancyOptimizer& optimizer) {
-    ::torch::serialize::OutputArchive archive;
+    torch::serialize::OutputArchive archive;
     optimizer.Plain::save(archive);
     std::ostringstream stream;
     archive.save_to(stream);
     return stream.str();
   }
   static void load_into(Plain& plain, const std::string& saved, at::Device device) {
-    ::torch::serialize::InputArchive archive;
+    torch::serialize::InputArchive archive;
     std::istringstream stream(saved);
     archive.load_from(stream, device);
     plain.Plain::load(archive);
   }
 
   ProcessGroup group_;
-  std::function<std::unique_ptr<Plain>(std::vector<::torch::optim::OptimizerParamGroup>)> make_plain_;
+  std::function<std::unique_ptr<Plain>(std::vector<torch::optim::OptimizerParamGroup>)> make_plain_;
   std::unordered_map<void*, int> owners_;  // by the address of the parameter
   std::vector<std::size_t> elements_;      // each rank's number of elements
   std::unique_ptr<Plain> consolidated_;    // has the state of all ranks, after consolidate_state_dict()
 };
 
-}  // namespace ddp::torch
+}  // namespace ddp::libtorch

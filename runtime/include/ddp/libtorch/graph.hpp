@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-namespace ddp::torch::detail {
+namespace ddp::libtorch::detail {
 
 template <typename T, typename = void>
 struct IsRange : std::false_type {};
@@ -53,23 +53,22 @@ bool append_tensors(const Output& output, std::vector<at::Tensor>& tensors) {
 }
 
 // All nodes of the graph that a backward from these tensors would visit; a parameter's is its AccumulateGrad.
-inline std::unordered_set<const ::torch::autograd::Node*> reachable(const std::vector<at::Tensor>& outputs) {
-  using ::torch::autograd::Node;
+inline std::unordered_set<const torch::autograd::Node*> reachable(const std::vector<at::Tensor>& outputs) {
+  using torch::autograd::Node;
   std::unordered_set<const Node*> seen;
   std::vector<const Node*> next;
   const auto visit = [&](const Node* node) {
     if (node != nullptr && seen.insert(node).second) next.push_back(node);
   };
   for (const at::Tensor& output : outputs) {
-    if (output.defined() && output.requires_grad())
-      visit(::torch::autograd::impl::gradient_edge(output).function.get());
+    if (output.defined() && output.requires_grad()) visit(torch::autograd::impl::gradient_edge(output).function.get());
   }
   while (!next.empty()) {
     const Node* node = next.back();
     next.pop_back();
-    for (const ::torch::autograd::Edge& edge : node->next_edges()) visit(edge.function.get());
+    for (const torch::autograd::Edge& edge : node->next_edges()) visit(edge.function.get());
   }
   return seen;
 }
 
-}  // namespace ddp::torch::detail
+}  // namespace ddp::libtorch::detail

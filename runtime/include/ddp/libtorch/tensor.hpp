@@ -21,7 +21,7 @@
 #include "ddp/cuda.hpp"
 #include "ddp/error.hpp"
 
-namespace ddp::torch {
+namespace ddp::libtorch {
 
 /// Returns the DType of a tensor's elements. A bool is a byte: reduce such tensors with the functions of
 /// collectives.hpp, which know that a sum of them is "or". Throws Error with Status::InvalidArgument for a type that
@@ -73,7 +73,7 @@ inline Device device_of(const at::Tensor& tensor) {
 }
 
 /// Returns a tensor's memory as a buffer for any function of libddp:
-/// `world.all_reduce_async(ddp::torch::buffer(tensor))`. The tensor must stay until the operation
+/// `world.all_reduce_async(ddp::libtorch::buffer(tensor))`. The tensor must stay until the operation
 /// has ended. Throws Error with Status::InvalidArgument if the tensor is undefined, sparse or not
 /// contiguous.
 inline Buffer buffer(const at::Tensor& tensor) {
@@ -87,7 +87,7 @@ inline Buffer buffer(const at::Tensor& tensor) {
         "a tensor that is not contiguous, or not yet negated, is no buffer: give its resolve_neg().contiguous()");
   }
   return {tensor.data_ptr(), static_cast<std::size_t>(tensor.numel()), dtype_of(tensor.scalar_type()),
-          torch::device_of(tensor)};  // at::device_of is another function
+          libtorch::device_of(tensor)};  // at::device_of is another function
 }
 
 namespace detail {
@@ -127,4 +127,4 @@ class CurrentStream {
   std::optional<StreamGuard> guard_;
 };
 
-}  // namespace ddp::torch
+}  // namespace ddp::libtorch

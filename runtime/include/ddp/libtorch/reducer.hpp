@@ -27,18 +27,18 @@
 
 #include "ddp/distributed_data_parallel.hpp"
 #include "ddp/error.hpp"
+#include "ddp/libtorch/graph.hpp"
+#include "ddp/libtorch/tensor.hpp"
 #include "ddp/process_group.hpp"
-#include "ddp/torch/graph.hpp"
-#include "ddp/torch/tensor.hpp"
 
-namespace ddp::torch::detail {
+namespace ddp::libtorch::detail {
 
 // Called by autograd once it has added to parameter i's gradient.
 template <typename Reducer>
-struct GradientHook : ::torch::autograd::FunctionPostHook {
+struct GradientHook : torch::autograd::FunctionPostHook {
   GradientHook(Reducer& reducer_, std::size_t parameter_) : reducer(reducer_), parameter(parameter_) {}
-  ::torch::autograd::variable_list operator()(const ::torch::autograd::variable_list& outputs,
-                                              const ::torch::autograd::variable_list& /*inputs*/) override {
+  torch::autograd::variable_list operator()(const torch::autograd::variable_list& outputs,
+                                            const torch::autograd::variable_list& /*inputs*/) override {
     reducer.gradient_is_there(parameter);
     return outputs;
   }
@@ -60,7 +60,7 @@ struct GradientHook : ::torch::autograd::FunctionPostHook {
 // compared with what the ranks agreed on (follow_module()).
 class Reducer {
  public:
-  Reducer(const ::torch::nn::Module& module, const ProcessGroup& group, DistributedDataParallelOptions options)
+  Reducer(const torch::nn::Module& module, const ProcessGroup& group, DistributedDataParallelOptions options)
       : module_(module),
         registered_(registered(module)),
         parameters_(trainable(module)),
@@ -145,7 +145,7 @@ class Reducer {
     void* memory;       // where libddp has it; differs from agreed's if the storage itself has moved
   };
   struct Hook {
-    decltype(::torch::autograd::impl::grad_accumulator(at::Tensor())) accumulator;  // kept: the hook ends with it
+    decltype(torch::autograd::impl::grad_accumulator(at::Tensor())) accumulator;  // kept: the hook ends with it
     std::uintptr_t key;
   };
   struct Parameter : Tensor {
@@ -182,19 +182,19 @@ class Reducer {
   }
   // Calls visit(name, tensor) for all parameters and buffers, also for one that has two names.
   template <typename Visit>
-  static void for_each_registered(const ::torch::nn::Module& module, const Visit& visit) {
+  static void for_each_registered(const torch::nn::Module& module, const Visit& visit) {
     for (const auto& dictionary : {module.named_parameters(), module.named_buffers()}) {
       for (const auto& named : dictionary) visit(named.key(), named.value());
     }
   }
-  static std::vector<Registered> registered(const ::torch::nn::Module& module) {
+  static std::vector<Registered> registered(const torch::nn::Module& module) {
     std::vector<Registered> result;
     for_each_registered(module, [&](const std::string& name, const at::Tensor& tensor) {
       result.push_back({name, tensor, tensor.requires_grad()});
     });
     return result;
   }
-  static std::vector<Parameter> trainable(const ::torch::nn::Module& module) {
+  static std::vector<Parameter> trainable(const torch::nn::Module& module) {
     std::vector<Parameter> result;
     for (Tensor& t : tensors(module.named_parameters(), [](const at::Tensor& p) { return p.requires_grad(); })) {
       result.emplace_back(std::move(t));
@@ -206,10 +206,10 @@ class Reducer {
     }
     return result;
   }
-  static std::vector<Tensor> frozen_parameters(const ::torch::nn::Module& module) {
+  static std::vector<Tensor> frozen_parameters(const torch::nn::Module& module) {
     return tensors(module.named_parameters(), [](const at::Tensor& p) { return !p.requires_grad(); });
   }
-  static std::vector<Tensor> module_buffers(const ::torch::nn::Module& module) {
+  static std::vector<Tensor> module_buffers(const torch::nn::Module& module) {
     return tensors(module.named_buffers(), [](const at::Tensor&) { return true; });
   }
 
@@ -230,7 +230,7 @@ class Reducer {
       p.value = t.memory;
       p.count = static_cast<std::size_t>(tensor.numel());
       p.dtype = dtype_of(tensor.scalar_type());
-      p.device = torch::device_of(tensor);
+      p.device = libtorch::device_of(tensor);
       p.name = t.name;
       for (const std::int64_t dimension : order) p.shape.push_back(tensor.size(dimension));
       result.push_back(std::move(p));
@@ -310,7 +310,7 @@ class Reducer {
   void hook_accumulator(std::size_t i) {
     Parameter& p = parameters_[i];
     if (!p.tensor.requires_grad()) return;
-    auto accumulator = ::torch::autograd::impl::grad_accumulator(p.tensor);
+    auto accumulator = torch::autograd::impl::grad_accumulator(p.tensor);
     if (!p.hooks.empty() && p.hooks.back().accumulator == accumulator) return;
     const std::uintptr_t key = accumulator->add_post_hook(std::make_unique<GradientHook<Reducer>>(*this, i));
     p.hooks.push_back({std::move(accumulator), key});
@@ -329,7 +329,7 @@ class Reducer {
   void begin_of_backward() {
     follow_module();
     in_backward_ = true;
-    ::torch::autograd::Engine::get_default_engine().queue_callback([this] { end_of_backward(); });
+    torch::autograd::Engine::get_default_engine().queue_callback([this] { end_of_backward(); });
     if (!knows_reached_) return;
     for (std::size_t i = 0; i < parameters_.size(); ++i) {
       if (reached_[i]) continue;
@@ -406,7 +406,7 @@ class Reducer {
   }
 
   std::mutex mutex_;
-  const ::torch::nn::Module& module_;
+  const torch::nn::Module& module_;
   const std::vector<Registered> registered_;
   std::vector<Parameter> parameters_;
   std::vector<Tensor> buffers_;
@@ -420,4 +420,4 @@ class Reducer {
   DistributedDataParallel model_;
 };
 
-}  // namespace ddp::torch::detail
+}  // namespace ddp::libtorch::detail

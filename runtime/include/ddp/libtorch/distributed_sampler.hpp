@@ -2,7 +2,7 @@
 /// @file
 /// DistributedSampler for data loaders of libtorch: which samples of a data set a rank trains on, in PyTorch's order.
 ///
-///     ddp::torch::DistributedSampler sampler(*data.size());
+///     ddp::libtorch::DistributedSampler sampler(*data.size());
 ///     auto loader = torch::data::make_data_loader(data, sampler, batch_size);
 ///     for (int epoch = 0; epoch < epochs; ++epoch) {
 ///       sampler.set_epoch(epoch);                          // the loader's sampler follows
@@ -25,14 +25,14 @@
 #include "ddp/error.hpp"
 #include "ddp/sampler.hpp"
 
-namespace ddp::torch {
+namespace ddp::libtorch {
 
 namespace detail {
 
 // libtorch's optional type for a size: std::optional, or in older releases a class of its own.
 template <template <typename> class Optional, typename T>
 Optional<std::size_t> optional_size(const Optional<T>& request);
-using NextSamples = decltype(std::declval<::torch::data::samplers::Sampler<>&>().next(0));
+using NextSamples = decltype(std::declval<torch::data::samplers::Sampler<>&>().next(0));
 using OptionalSize = decltype(optional_size(std::declval<NextSamples>()));
 
 }  // namespace detail
@@ -41,7 +41,7 @@ using OptionalSize = decltype(optional_size(std::declval<NextSamples>()));
 /// gives the indices that Python's DistributedSampler gives, bit for bit. Copies share their state,
 /// so that set_epoch() reaches the copy that a data loader has. One thread at a time. Source:
 /// torch.utils.data.DistributedSampler.
-class DistributedSampler : public ::torch::data::samplers::Sampler<> {
+class DistributedSampler : public torch::data::samplers::Sampler<> {
  public:
   /// Makes a sampler for a data set of `size` samples; the arguments are Python's. Throws Error with
   /// Status::InvalidArgument if rank is not one of num_replicas ranks.
@@ -86,11 +86,11 @@ class DistributedSampler : public ::torch::data::samplers::Sampler<> {
   void load_state(const SamplerState& state) { order_->sampler.load_state(state); }
 
   /// Writes the state after the samples that next() has given.
-  void save(::torch::serialize::OutputArchive& archive) const override {
+  void save(torch::serialize::OutputArchive& archive) const override {
     archive.write("ddp_sampler", c10::IValue(to_string(state(order_->next))));
   }
   /// Goes on from a state that save() wrote, from the next reset() on.
-  void load(::torch::serialize::InputArchive& archive) override {
+  void load(torch::serialize::InputArchive& archive) override {
     c10::IValue state;
     archive.read("ddp_sampler", state);
     load_state(sampler_state(state.toStringRef()));
@@ -109,4 +109,4 @@ class DistributedSampler : public ::torch::data::samplers::Sampler<> {
   std::shared_ptr<Order> order_;
 };
 
-}  // namespace ddp::torch
+}  // namespace ddp::libtorch

@@ -2,8 +2,8 @@
 /// @file
 /// A group's collectives and messages on tensors of libtorch.
 ///
-///     ddp::torch::all_reduce(loss, ddp::ReduceOp::Avg);                    // of all ranks
-///     ddp::torch::Work work = ddp::torch::all_reduce_async(gradients);
+///     ddp::libtorch::all_reduce(loss, ddp::ReduceOp::Avg);                    // of all ranks
+///     ddp::libtorch::Work work = ddp::libtorch::all_reduce_async(gradients);
 ///     ...                                                                  // meanwhile
 ///     work.wait();
 ///
@@ -26,13 +26,13 @@
 #include <vector>
 
 #include "ddp/error.hpp"
+#include "ddp/libtorch/tensor.hpp"
 #include "ddp/process_group.hpp"
 #include "ddp/reduction.hpp"
 #include "ddp/session.hpp"
-#include "ddp/torch/tensor.hpp"
 #include "ddp/work.hpp"
 
-namespace ddp::torch {
+namespace ddp::libtorch {
 
 /// One asynchronous operation on tensors: a ddp::Work that keeps their memory, and that waits with libtorch's current
 /// stream. It may be dropped as that one.
@@ -242,4 +242,4 @@ inline int recv(const at::Tensor& tensor, int source = kAnyRank, std::uint32_t t
   return {group.irecv(buffer(tensor), source, tag), {tensor}};
 }
 
-}  // namespace ddp::torch
+}  // namespace ddp::libtorch

@@ -2,9 +2,9 @@
 /// @file
 /// Communication hooks on tensors of libtorch: functions that replace the plain average of gradients.
 ///
-///     model.register_comm_hook([](const ddp::torch::GradBucket& bucket) {
+///     model.register_comm_hook([](const ddp::libtorch::GradBucket& bucket) {
 ///       const torch::Tensor gradients = bucket.buffer().div_(ddp::get_world_size());
-///       const ddp::torch::Work work = ddp::torch::all_reduce_async(gradients);
+///       const ddp::libtorch::Work work = ddp::libtorch::all_reduce_async(gradients);
 ///       return [work] { work.wait(); };                        // called when the result is needed
 ///     });
 #pragma once
@@ -21,12 +21,12 @@
 
 #include "ddp/buffer.hpp"
 #include "ddp/comm_hook.hpp"
+#include "ddp/libtorch/collectives.hpp"
+#include "ddp/libtorch/tensor.hpp"
 #include "ddp/process_group.hpp"
 #include "ddp/reduction.hpp"
-#include "ddp/torch/collectives.hpp"
-#include "ddp/torch/tensor.hpp"
 
-namespace ddp::torch {
+namespace ddp::libtorch {
 
 /// Gradients that travel together, as tensors. They are views of the bucket: what they hold when the
 /// hook has ended is what the module gets. Source: torch.distributed.GradBucket.
@@ -106,4 +106,4 @@ struct CompressHook {
 
 }  // namespace detail
 
-}  // namespace ddp::torch
+}  // namespace ddp::libtorch

@@ -15,18 +15,18 @@
 #include "ddp/comm_hook.hpp"
 #include "ddp/distributed_data_parallel.hpp"
 #include "ddp/error.hpp"
+#include "ddp/libtorch/comm_hook.hpp"
+#include "ddp/libtorch/graph.hpp"
+#include "ddp/libtorch/reducer.hpp"
 #include "ddp/process_group.hpp"
 #include "ddp/session.hpp"
-#include "ddp/torch/comm_hook.hpp"
-#include "ddp/torch/graph.hpp"
-#include "ddp/torch/reducer.hpp"
 
-namespace ddp::torch {
+namespace ddp::libtorch {
 
 /// Wraps a module so that its gradients are the averages over a group's ranks as soon as backward
 /// returns:
 ///
-///     ddp::torch::DistributedDataParallel model(net);   // rank 0's parameters and buffers go to everyone
+///     ddp::libtorch::DistributedDataParallel model(net);   // rank 0's parameters and buffers go to everyone
 ///     torch::optim::SGD optimizer(model->parameters(), 0.1);
 ///     for (...) {
 ///       optimizer.zero_grad();
@@ -61,11 +61,11 @@ class DistributedDataParallel {
   explicit DistributedDataParallel(std::shared_ptr<Module> module, const DistributedDataParallelOptions& options = {})
       : DistributedDataParallel(std::move(module), default_group(), options) {}
   /// Wraps a module that TORCH_MODULE makes, for a group.
-  DistributedDataParallel(const ::torch::nn::ModuleHolder<Module>& module, const ProcessGroup& group,
+  DistributedDataParallel(const torch::nn::ModuleHolder<Module>& module, const ProcessGroup& group,
                           const DistributedDataParallelOptions& options = {})
       : DistributedDataParallel(module.ptr(), group, options) {}
   /// Wraps a module that TORCH_MODULE makes, for the default group.
-  explicit DistributedDataParallel(const ::torch::nn::ModuleHolder<Module>& module,
+  explicit DistributedDataParallel(const torch::nn::ModuleHolder<Module>& module,
                                    const DistributedDataParallelOptions& options = {})
       : DistributedDataParallel(module.ptr(), default_group(), options) {}
 
@@ -107,7 +107,7 @@ class DistributedDataParallel {
   /// Registers a hook that replaces the plain average. Once, before the first backward, on every rank. It is one of
   /// libddp's own, such as ddp::fp16_compress_hook, a shared_ptr to a CommHook, or a function that
   /// takes a GradBucket of tensors, starts its exchange, and returns a function (or nullptr) that ends it
-  /// (ddp/torch/comm_hook.hpp).
+  /// (ddp/libtorch/comm_hook.hpp).
   template <typename Hook>
   void register_comm_hook(Hook&& hook) {
     using Function = std::decay_t<Hook>;
@@ -143,4 +143,4 @@ class DistributedDataParallel {
   std::unique_ptr<detail::Reducer> reducer_;
 };
 
-}  // namespace ddp::torch
+}  // namespace ddp::libtorch

@@ -2,12 +2,12 @@
 /// @file
 /// Modules of libtorch in checkpoints: safetensors files, and the steps of a CheckpointFolder.
 ///
-///     if (session.rank() == 0) ddp::torch::save_module(*net, "net.safetensors");
-///     ddp::torch::load_module(*net, "net.safetensors");                            // on every rank
+///     if (session.rank() == 0) ddp::libtorch::save_module(*net, "net.safetensors");
+///     ddp::libtorch::load_module(*net, "net.safetensors");                            // on every rank
 ///
 ///     ddp::CheckpointFolder folder(session.world(), "checkpoints");
-///     if (const auto newest = folder.latest()) ddp::torch::load_module(*net, *newest);
-///     ddp::torch::save_module(*net, folder, step);                                 // each rank writes its share
+///     if (const auto newest = folder.latest()) ddp::libtorch::load_module(*net, *newest);
+///     ddp::libtorch::save_module(*net, folder, step);                                 // each rank writes its share
 ///
 /// The names are those of Python's state_dict(), so that `net.load_state_dict(load_file("net.safetensors"))`
 /// reads the file there, and load_module() reads what Python's save_file() has written.
@@ -26,12 +26,12 @@
 
 #include "ddp/checkpoint.hpp"
 #include "ddp/error.hpp"
+#include "ddp/libtorch/tensor.hpp"
 #include "ddp/process_group.hpp"
 #include "ddp/session.hpp"
 #include "ddp/state_dict.hpp"
-#include "ddp/torch/tensor.hpp"
 
-namespace ddp::torch {
+namespace ddp::libtorch {
 
 namespace detail {
 
@@ -47,7 +47,7 @@ struct NamedTensor {
   }
 };
 
-inline std::vector<NamedTensor> state_of(const ::torch::nn::Module& module, const std::string& prefix) {
+inline std::vector<NamedTensor> state_of(const torch::nn::Module& module, const std::string& prefix) {
   std::vector<NamedTensor> state;
   for (const auto& dictionary : {module.named_parameters(), module.named_buffers()}) {
     for (const auto& named : dictionary) {
@@ -77,7 +77,7 @@ class ModuleState {
  public:
   /// Takes the tensors of a module. A name is the prefix and the module's name for it; a bool becomes a byte. Throws
   /// Error with Status::InvalidArgument for a type of element that libddp does not have.
-  explicit ModuleState(const ::torch::nn::Module& module, const std::string& prefix = {}) {
+  explicit ModuleState(const torch::nn::Module& module, const std::string& prefix = {}) {
     for (const detail::NamedTensor& each : detail::state_of(module, prefix)) {
       elements_.push_back(each.tensor.to(at::kCPU).contiguous());
       tensors_.push_back(each.c(elements_.back()));
@@ -93,18 +93,18 @@ class ModuleState {
 
 /// Saves a module's parameters and buffers in a safetensors file. Call it on one rank, as
 /// save_checkpoint(), whose errors it throws. Source: safetensors.torch.save_model.
-inline void save_module(const ::torch::nn::Module& module, const std::string& path, const Metadata& metadata = {}) {
+inline void save_module(const torch::nn::Module& module, const std::string& path, const Metadata& metadata = {}) {
   save_checkpoint(path, ModuleState(module).tensors(), metadata);
 }
 /// Saves a module as a step of a folder; each rank of the folder's group writes its share. Collective. Returns when it
 /// is on the disk. Source: torch.distributed.checkpoint.save.
-inline void save_module(const ::torch::nn::Module& module, CheckpointFolder& folder, std::int64_t step,
+inline void save_module(const torch::nn::Module& module, CheckpointFolder& folder, std::int64_t step,
                         const Metadata& metadata = {}, const ProcessGroup& group = default_group()) {
   folder.save(step, share_of(ModuleState(module).tensors(), group), metadata);
 }
 /// Starts saving a module as a step of a folder: copies its values and returns, and a thread writes the copy. More at
 /// CheckpointFolder::save_async(). Source: torch.distributed.checkpoint.async_save.
-inline PendingSave save_module_async(const ::torch::nn::Module& module, CheckpointFolder& folder, std::int64_t step,
+inline PendingSave save_module_async(const torch::nn::Module& module, CheckpointFolder& folder, std::int64_t step,
                                      const Metadata& metadata = {}, const ProcessGroup& group = default_group()) {
   return folder.save_async(step, share_of(ModuleState(module).tensors(), group), metadata);
 }
@@ -112,7 +112,7 @@ inline PendingSave save_module_async(const ::torch::nn::Module& module, Checkpoi
 /// Loads what save_module(), or any other program, has saved in a safetensors file, into the module's own memory.
 /// Throws Error with Status::Mismatch, which names the tensors and changes nothing, if the file lacks some of the
 /// module's or has others, or if a type or shape differs. Source: safetensors.torch.load_model.
-inline void load_module(::torch::nn::Module& module, const std::string& path) {
+inline void load_module(torch::nn::Module& module, const std::string& path) {
   const Checkpoint file(path);
   const auto state = detail::state_of(module, {});
   std::vector<ddp::Tensor> wanted;
@@ -122,8 +122,8 @@ inline void load_module(::torch::nn::Module& module, const std::string& path) {
 }
 /// Loads a module from a checkpoint that may have other tensors too, under names with a prefix. Throws what
 /// Checkpoint::read() throws, and changes nothing then.
-inline void load_module(::torch::nn::Module& module, const Checkpoint& checkpoint, const std::string& prefix = {}) {
+inline void load_module(torch::nn::Module& module, const Checkpoint& checkpoint, const std::string& prefix = {}) {
   detail::load(detail::state_of(module, prefix), checkpoint);
 }
 
-}  // namespace ddp::torch
+}  // namespace ddp::libtorch
