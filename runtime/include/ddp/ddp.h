@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /**
  * @file
- * libddp's C interface (C99): all headers of ddp/c/. C++ programs include ddp/ddp.hpp, thin headers over this one.
+ * libddp's C interface (C99): all headers of ddp/c/ but training.h, which is the training kit's. C++ programs include
+ * ddp/ddp.hpp, thin headers over this one.
  *
  * Errors: every function that can fail returns a ddp_status. After anything but DDP_OK, ddp_error_last() has one line
  * for this thread that says what was tried, on what, why it failed and which rank caused it.
@@ -29,7 +30,6 @@
 #include "ddp/c/base.h"
 #include "ddp/c/checkpoint.h"
 #include "ddp/c/collectives.h"
-#include "ddp/c/comm_hooks.h"
 #include "ddp/c/cuda.h"
 #include "ddp/c/failure.h"
 #include "ddp/c/group.h"

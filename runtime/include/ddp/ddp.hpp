@@ -13,18 +13,15 @@
 ///
 /// Every failure throws ddp::Error. Threads: one thread at a time for each group.
 ///
-/// It includes all public headers of libddp except ddp/libtorch.hpp, which needs libtorch. Optimizers and what else trains
-/// but does not communicate are in ddp/training.hpp, a library of its own.
+/// It includes all public headers of libddp except ddp/libtorch.hpp, which needs libtorch. Optimizers and what else
+/// trains but does not communicate are in ddp/training.hpp, a library of its own.
 #pragma once
 
 #include "ddp/buffer.hpp"
-#include "ddp/builtin_comm_hooks.hpp"
-#include "ddp/bytes.hpp"
 #include "ddp/checkpoint.hpp"
 #include "ddp/comm_hook.hpp"
 #include "ddp/cuda.hpp"
 #include "ddp/ddp.h"
-#include "ddp/default_group.hpp"
 #include "ddp/distributed_data_parallel.hpp"
 #include "ddp/error.hpp"
 #include "ddp/failure.hpp"
@@ -32,11 +29,9 @@
 #include "ddp/parameter.hpp"
 #include "ddp/process_group.hpp"
 #include "ddp/rank_zero.hpp"
-#include "ddp/reduction.hpp"
 #include "ddp/run.hpp"
 #include "ddp/sampler.hpp"
 #include "ddp/session.hpp"
 #include "ddp/spawn.hpp"
-#include "ddp/state_dict.hpp"
 #include "ddp/store.hpp"
 #include "ddp/work.hpp"

@@ -11,7 +11,6 @@
 #include <utility>
 #include <vector>
 
-#include "ddp/builtin_comm_hooks.hpp"
 #include "ddp/comm_hook.hpp"
 #include "ddp/ddp.h"
 #include "ddp/error.hpp"

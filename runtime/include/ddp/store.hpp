@@ -24,7 +24,7 @@
 #include <utility>
 #include <vector>
 
-#include "ddp/bytes.hpp"
+#include "ddp/buffer.hpp"
 #include "ddp/ddp.h"
 #include "ddp/error.hpp"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // PyTorch's habits that need no other process: a world of one has a default group, whose collectives take any
 // kind of buffer.
-#include "ddp/default_group.hpp"
+#include "ddp/session.hpp"
 
 #include <array>
 #include <catch2/catch.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "ddp/state_dict.hpp"
+#include "ddp/checkpoint.hpp"
 
 #include <catch2/catch.hpp>
 #include <string>

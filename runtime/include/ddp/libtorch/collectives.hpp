@@ -28,7 +28,6 @@
 #include "ddp/error.hpp"
 #include "ddp/libtorch/tensor.hpp"
 #include "ddp/process_group.hpp"
-#include "ddp/reduction.hpp"
 #include "ddp/session.hpp"
 #include "ddp/work.hpp"
 

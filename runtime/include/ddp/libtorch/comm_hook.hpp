@@ -24,7 +24,6 @@
 #include "ddp/libtorch/collectives.hpp"
 #include "ddp/libtorch/tensor.hpp"
 #include "ddp/process_group.hpp"
-#include "ddp/reduction.hpp"
 
 namespace ddp::libtorch {
 

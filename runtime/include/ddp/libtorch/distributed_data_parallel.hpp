@@ -11,12 +11,10 @@
 #include <utility>
 #include <vector>
 
-#include "ddp/builtin_comm_hooks.hpp"
 #include "ddp/comm_hook.hpp"
 #include "ddp/distributed_data_parallel.hpp"
 #include "ddp/error.hpp"
 #include "ddp/libtorch/comm_hook.hpp"
-#include "ddp/libtorch/graph.hpp"
 #include "ddp/libtorch/reducer.hpp"
 #include "ddp/process_group.hpp"
 #include "ddp/session.hpp"

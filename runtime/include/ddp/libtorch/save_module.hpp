@@ -29,7 +29,6 @@
 #include "ddp/libtorch/tensor.hpp"
 #include "ddp/process_group.hpp"
 #include "ddp/session.hpp"
-#include "ddp/state_dict.hpp"
 
 namespace ddp::libtorch {
 

@@ -41,7 +41,6 @@
 #include "ddp/error.hpp"
 #include "ddp/parameter.hpp"
 #include "ddp/process_group.hpp"
-#include "ddp/reduction.hpp"
 #include "ddp/training/optimizer.hpp"
 #include "ddp/work.hpp"
 
