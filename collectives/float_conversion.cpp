@@ -31,12 +31,4 @@ void narrow(std::int32_t dtype, const float* from, void* to, std::size_t count, 
   run_on<ConvertAll<&float_to_bfloat16>>(unit, from, out, count);
 }
 
-void widen(std::int32_t dtype, const void* from, float* to, std::size_t count) {
-  widen(dtype, from, to, count, vector_units().back());
-}
-
-void narrow(std::int32_t dtype, const float* from, void* to, std::size_t count) {
-  narrow(dtype, from, to, count, vector_units().back());
-}
-
 }  // namespace ddp::collectives

@@ -11,12 +11,9 @@
 
 namespace ddp::collectives {
 
-// Convert `count` elements. `dtype` is Float16 or BFloat16. `from` and `to` do not overlap.
-void widen(std::int32_t dtype, const void* from, float* to, std::size_t count);
-void narrow(std::int32_t dtype, const float* from, void* to, std::size_t count);
-
-// Convert on the given vector unit, for tests.
-void widen(std::int32_t dtype, const void* from, float* to, std::size_t count, VectorUnit unit);
-void narrow(std::int32_t dtype, const float* from, void* to, std::size_t count, VectorUnit unit);
+// Convert `count` elements. `dtype` is Float16 or BFloat16. `from` and `to` do not overlap. Tests choose a vector unit.
+void widen(std::int32_t dtype, const void* from, float* to, std::size_t count, VectorUnit unit = vector_units().back());
+void narrow(std::int32_t dtype, const float* from, void* to, std::size_t count,
+            VectorUnit unit = vector_units().back());
 
 }  // namespace ddp::collectives

@@ -1,56 +1,30 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "runtime/api/c_guard.hpp"
 
+#include <algorithm>
+#include <array>
+#include <cstddef>
 #include <string>
 
 namespace ddp::runtime {
 namespace {
 
+using rendezvous::ErrorCode;
+
+// In the order of ErrorCode.
+constexpr std::array kStatuses = {DDP_INVALID_ARGUMENT, DDP_TIMEOUT, DDP_PEER_LOST, DDP_ABORTED,
+                                  DDP_MISMATCH,         DDP_SYSTEM,  DDP_CORRUPT};
+static_assert(kStatuses.size() == static_cast<std::size_t>(ErrorCode::Corrupt) + 1);
+
 thread_local std::string last_error;
 
 }  // namespace
 
-ddp_status status_of(rendezvous::ErrorCode code) {
-  using rendezvous::ErrorCode;
-  switch (code) {
-    case ErrorCode::InvalidArgument:
-      return DDP_INVALID_ARGUMENT;
-    case ErrorCode::Timeout:
-      return DDP_TIMEOUT;
-    case ErrorCode::PeerLost:
-      return DDP_PEER_LOST;
-    case ErrorCode::Aborted:
-      return DDP_ABORTED;
-    case ErrorCode::Mismatch:
-      return DDP_MISMATCH;
-    case ErrorCode::System:
-      return DDP_SYSTEM;
-    case ErrorCode::Corrupt:
-      return DDP_CORRUPT;
-  }
-  return DDP_SYSTEM;
-}
+ddp_status status_of(ErrorCode code) { return kStatuses.at(static_cast<std::size_t>(code)); }
 
-rendezvous::ErrorCode code_of(ddp_status status) {
-  using rendezvous::ErrorCode;
-  switch (status) {
-    case DDP_INVALID_ARGUMENT:
-      return ErrorCode::InvalidArgument;
-    case DDP_TIMEOUT:
-      return ErrorCode::Timeout;
-    case DDP_PEER_LOST:
-      return ErrorCode::PeerLost;
-    case DDP_ABORTED:
-      return ErrorCode::Aborted;
-    case DDP_MISMATCH:
-      return ErrorCode::Mismatch;
-    case DDP_CORRUPT:
-      return ErrorCode::Corrupt;
-    case DDP_OK:
-    case DDP_SYSTEM:
-      break;
-  }
-  return ErrorCode::System;
+ErrorCode code_of(ddp_status status) {
+  const auto* const found = std::find(kStatuses.begin(), kStatuses.end(), status);
+  return found != kStatuses.end() ? static_cast<ErrorCode>(found - kStatuses.begin()) : ErrorCode::System;
 }
 
 }  // namespace ddp::runtime

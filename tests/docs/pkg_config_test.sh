@@ -34,4 +34,5 @@ builds_and_runs() {
 builds_and_runs "$work/first"
 mv "$work/first" "$work/second"
 builds_and_runs "$work/second"
+pkg-config --libs ddp-training | grep -q -- '-lddp_training.* -lddp\b' || { echo "ddp-training is not libddp_training and libddp"; exit 1; }
 [ "$(pkg-config --modversion ddp)" = "$(sed -n 's/^Version: //p' "$(find "$work/second" -name ddp.pc)")" ]

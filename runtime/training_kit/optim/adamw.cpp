@@ -91,12 +91,4 @@ void adam_step(const ddp_adamw_options& numbers, const ddp_adamw_arrays& arrays,
   check_and_step<false>("Adam", numbers, arrays, unit);
 }
 
-void adamw_step(const ddp_adamw_options& numbers, const ddp_adamw_arrays& arrays) {
-  adamw_step(numbers, arrays, collectives::vector_units().back());
-}
-
-void adam_step(const ddp_adamw_options& numbers, const ddp_adamw_arrays& arrays) {
-  adam_step(numbers, arrays, collectives::vector_units().back());
-}
-
 }  // namespace ddp::training

@@ -14,10 +14,10 @@
 namespace ddp::training {
 
 // These throw ddp::Error with Status::InvalidArgument for arguments that make no sense. See ddp_adamw_step().
-void adamw_step(const ddp_adamw_options& numbers, const ddp_adamw_arrays& arrays);
-void adam_step(const ddp_adamw_options& numbers, const ddp_adamw_arrays& arrays);
-// These run on a chosen vector unit, for tests.
-void adamw_step(const ddp_adamw_options& numbers, const ddp_adamw_arrays& arrays, collectives::VectorUnit unit);
-void adam_step(const ddp_adamw_options& numbers, const ddp_adamw_arrays& arrays, collectives::VectorUnit unit);
+// Tests choose a vector unit.
+void adamw_step(const ddp_adamw_options& numbers, const ddp_adamw_arrays& arrays,
+                collectives::VectorUnit unit = collectives::vector_units().back());
+void adam_step(const ddp_adamw_options& numbers, const ddp_adamw_arrays& arrays,
+               collectives::VectorUnit unit = collectives::vector_units().back());
 
 }  // namespace ddp::training

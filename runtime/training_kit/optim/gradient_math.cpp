@@ -163,10 +163,6 @@ bool multiply(const ddp_buffer& from, const ddp_buffer& to, double factor, Vecto
   return finite;
 }
 
-bool multiply(const ddp_buffer& from, const ddp_buffer& to, double factor) {
-  return multiply(from, to, factor, collectives::vector_units().back());
-}
-
 double power_sum(const ddp_buffer& gradient, double norm_type, VectorUnit unit) {
   check_floating_point("norm", gradient);
   const Norm norm = norm_of(norm_type);
@@ -183,10 +179,6 @@ double power_sum(const ddp_buffer& gradient, double norm_type, VectorUnit unit) 
     });
   }
   return total(lanes, norm);
-}
-
-double power_sum(const ddp_buffer& gradient, double norm_type) {
-  return power_sum(gradient, norm_type, collectives::vector_units().back());
 }
 
 double combined(std::span<const double> power_sums, double norm_type) { return total(power_sums, norm_of(norm_type)); }

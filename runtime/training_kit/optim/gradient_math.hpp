@@ -16,16 +16,14 @@
 namespace ddp::training {
 
 // These throw ddp::Error with Status::InvalidArgument for arguments that make no sense. ddp/c/training.h
-// describes the functions that call them.
-bool multiply(const ddp_buffer& from, const ddp_buffer& to, double factor);  // whether all of `to` is finite
-double power_sum(const ddp_buffer& gradient, double norm_type);
+// describes the functions that call them. Tests choose a vector unit.
+bool multiply(const ddp_buffer& from, const ddp_buffer& to, double factor,
+              collectives::VectorUnit unit = collectives::vector_units().back());  // whether all of `to` is finite
+double power_sum(const ddp_buffer& gradient, double norm_type,
+                 collectives::VectorUnit unit = collectives::vector_units().back());
 double combined(std::span<const double> power_sums, double norm_type);
 double root_of(double power_sum, double norm_type);
 void clip(std::span<const ddp_buffer> gradients, double max_norm, double total_norm, bool error_if_nonfinite);
 float updated_scale(float scale, double factor, float min_scale, float max_scale);
-
-// These run on a chosen vector unit, for tests.
-bool multiply(const ddp_buffer& from, const ddp_buffer& to, double factor, collectives::VectorUnit unit);
-double power_sum(const ddp_buffer& gradient, double norm_type, collectives::VectorUnit unit);
 
 }  // namespace ddp::training

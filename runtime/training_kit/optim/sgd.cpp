@@ -97,8 +97,4 @@ void sgd_step(const ddp_sgd_options& numbers, const ddp_sgd_arrays& arrays, coll
   step_all<double>(numbers, arrays, unit);
 }
 
-void sgd_step(const ddp_sgd_options& numbers, const ddp_sgd_arrays& arrays) {
-  sgd_step(numbers, arrays, collectives::vector_units().back());
-}
-
 }  // namespace ddp::training

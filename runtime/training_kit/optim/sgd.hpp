@@ -9,8 +9,8 @@
 namespace ddp::training {
 
 // Throws ddp::Error with Status::InvalidArgument for arguments that make no sense. See ddp_sgd_step().
-void sgd_step(const ddp_sgd_options& numbers, const ddp_sgd_arrays& arrays);
-// Runs on a chosen vector unit, for tests.
-void sgd_step(const ddp_sgd_options& numbers, const ddp_sgd_arrays& arrays, collectives::VectorUnit unit);
+// Tests choose a vector unit.
+void sgd_step(const ddp_sgd_options& numbers, const ddp_sgd_arrays& arrays,
+              collectives::VectorUnit unit = collectives::vector_units().back());
 
 }  // namespace ddp::training
