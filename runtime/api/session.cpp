@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Exported functions on sessions and the operations of groups, on streams and failures.
+// Exported functions on sessions, streams and failures.
 #include <chrono>
 #include <memory>
 #include <string>
@@ -13,7 +13,6 @@
 #include "runtime/api/live_sessions.hpp"
 #include "runtime/base/buffer.hpp"
 #include "runtime/base/error_file.hpp"
-#include "runtime/collective/make_operation.hpp"
 #include "runtime/device/cuda_backend.hpp"
 #include "runtime/device/current_stream.hpp"
 #include "runtime/diagnosis/failure_handlers.hpp"
@@ -63,21 +62,6 @@ void check_device_index(int32_t device) {
   constexpr int32_t kMost = 1024;  // far more than any machine has; a larger number is a mistake
   if (device >= 0 && device < kMost) return;
   throw Error(ErrorCode::InvalidArgument, "there is no CUDA device " + std::to_string(device));
-}
-
-ddp_status run(ddp_group* handle, std::int64_t timeout_ms, auto make) {
-  return guard([&] {
-    ProcessGroup& group = group_of(handle);
-    group.run(make(group), Milliseconds(timeout_ms));
-  });
-}
-
-ddp_status issue(ddp_group* handle, std::int64_t timeout_ms, ddp_work* work, auto make) {
-  return guard([&] {
-    ProcessGroup& group = group_of(handle);
-    not_null(work, "the work to fill in");
-    *work = {handle, group.issue(make(group), Milliseconds(timeout_ms))};
-  });
 }
 
 }  // namespace
@@ -147,181 +131,6 @@ int32_t ddp_job_rank(void) {
 int32_t ddp_group_rank(const ddp_group* group) { return group != nullptr ? of(group)->rank() : -1; }
 int32_t ddp_group_size(const ddp_group* group) { return group != nullptr ? of(group)->size() : -1; }
 const char* ddp_group_name(const ddp_group* group) { return group != nullptr ? of(group)->name().c_str() : ""; }
-
-ddp_status ddp_all_reduce(ddp_group* group, ddp_buffer buffer, ddp_reduction reduction, int64_t timeout_ms) {
-  return run(group, timeout_ms, [&](ProcessGroup&) { return ddp::runtime::make_all_reduce(buffer, reduction); });
-}
-
-ddp_status ddp_reduce(ddp_group* group, ddp_buffer buffer, ddp_reduction reduction, int32_t root, int64_t timeout_ms) {
-  return run(group, timeout_ms,
-             [&](ProcessGroup& g) { return ddp::runtime::make_reduce(buffer, reduction, root, g.place()); });
-}
-
-ddp_status ddp_broadcast(ddp_group* group, ddp_buffer buffer, int32_t root, int64_t timeout_ms) {
-  return run(group, timeout_ms, [&](ProcessGroup& g) { return ddp::runtime::make_broadcast(buffer, root, g.place()); });
-}
-
-ddp_status ddp_all_gather(ddp_group* group, ddp_buffer input, ddp_buffer output, int64_t timeout_ms) {
-  return run(group, timeout_ms,
-             [&](ProcessGroup& g) { return ddp::runtime::make_all_gather(input, output, g.place()); });
-}
-
-ddp_status ddp_gather(ddp_group* group, ddp_buffer input, ddp_buffer output, int32_t root, int64_t timeout_ms) {
-  return run(group, timeout_ms,
-             [&](ProcessGroup& g) { return ddp::runtime::make_gather(input, output, root, g.place()); });
-}
-
-ddp_status ddp_scatter(ddp_group* group, ddp_buffer input, ddp_buffer output, int32_t root, int64_t timeout_ms) {
-  return run(group, timeout_ms,
-             [&](ProcessGroup& g) { return ddp::runtime::make_scatter(input, output, root, g.place()); });
-}
-
-ddp_status ddp_reduce_scatter(ddp_group* group, ddp_buffer input, ddp_buffer output, ddp_reduction reduction,
-                              int64_t timeout_ms) {
-  return run(group, timeout_ms,
-             [&](ProcessGroup& g) { return ddp::runtime::make_reduce_scatter(input, output, reduction, g.place()); });
-}
-
-ddp_status ddp_all_to_all(ddp_group* group, ddp_buffer input, const size_t* input_counts, ddp_buffer output,
-                          const size_t* output_counts, int64_t timeout_ms) {
-  return run(group, timeout_ms, [&](ProcessGroup& g) {
-    return ddp::runtime::make_all_to_all(input, input_counts, output, output_counts, g.place());
-  });
-}
-
-ddp_status ddp_allocate(ddp_group* group, size_t bytes, int64_t timeout_ms, void** memory) {
-  return guard([&] {
-    ProcessGroup& g = group_of(group);
-    not_null(memory, "the pointer to fill in");
-    *memory = g.allocate(bytes, Milliseconds(timeout_ms));
-  });
-}
-
-void ddp_free(ddp_group* group, void* memory) {
-  guard([&] {
-    if (memory != nullptr) group_of(group).free(memory);
-  });
-}
-
-ddp_status ddp_barrier(ddp_group* group, int64_t timeout_ms) {
-  return run(group, timeout_ms, [&](ProcessGroup&) { return ddp::runtime::Operation(); });
-}
-
-ddp_status ddp_monitored_barrier(ddp_group* group, int32_t wait_all_ranks, int64_t timeout_ms) {
-  return run(group, timeout_ms, [&](ProcessGroup&) {
-    return ddp::runtime::Operation{.kind = ddp::runtime::OperationKind::MonitoredBarrier,
-                                   .all_missing = wait_all_ranks != 0};
-  });
-}
-
-ddp_status ddp_all_reduce_async(ddp_group* group, ddp_buffer buffer, ddp_reduction reduction, int64_t timeout_ms,
-                                ddp_work* work) {
-  return issue(group, timeout_ms, work,
-               [&](ProcessGroup&) { return ddp::runtime::make_all_reduce(buffer, reduction); });
-}
-
-ddp_status ddp_reduce_async(ddp_group* group, ddp_buffer buffer, ddp_reduction reduction, int32_t root,
-                            int64_t timeout_ms, ddp_work* work) {
-  return issue(group, timeout_ms, work,
-               [&](ProcessGroup& g) { return ddp::runtime::make_reduce(buffer, reduction, root, g.place()); });
-}
-
-ddp_status ddp_broadcast_async(ddp_group* group, ddp_buffer buffer, int32_t root, int64_t timeout_ms, ddp_work* work) {
-  return issue(group, timeout_ms, work,
-               [&](ProcessGroup& g) { return ddp::runtime::make_broadcast(buffer, root, g.place()); });
-}
-
-ddp_status ddp_all_gather_async(ddp_group* group, ddp_buffer input, ddp_buffer output, int64_t timeout_ms,
-                                ddp_work* work) {
-  return issue(group, timeout_ms, work,
-               [&](ProcessGroup& g) { return ddp::runtime::make_all_gather(input, output, g.place()); });
-}
-
-ddp_status ddp_gather_async(ddp_group* group, ddp_buffer input, ddp_buffer output, int32_t root, int64_t timeout_ms,
-                            ddp_work* work) {
-  return issue(group, timeout_ms, work,
-               [&](ProcessGroup& g) { return ddp::runtime::make_gather(input, output, root, g.place()); });
-}
-
-ddp_status ddp_scatter_async(ddp_group* group, ddp_buffer input, ddp_buffer output, int32_t root, int64_t timeout_ms,
-                             ddp_work* work) {
-  return issue(group, timeout_ms, work,
-               [&](ProcessGroup& g) { return ddp::runtime::make_scatter(input, output, root, g.place()); });
-}
-
-ddp_status ddp_reduce_scatter_async(ddp_group* group, ddp_buffer input, ddp_buffer output, ddp_reduction reduction,
-                                    int64_t timeout_ms, ddp_work* work) {
-  return issue(group, timeout_ms, work,
-               [&](ProcessGroup& g) { return ddp::runtime::make_reduce_scatter(input, output, reduction, g.place()); });
-}
-
-ddp_status ddp_all_to_all_async(ddp_group* group, ddp_buffer input, const size_t* input_counts, ddp_buffer output,
-                                const size_t* output_counts, int64_t timeout_ms, ddp_work* work) {
-  return issue(group, timeout_ms, work, [&](ProcessGroup& g) {
-    return ddp::runtime::make_all_to_all(input, input_counts, output, output_counts, g.place());
-  });
-}
-
-ddp_status ddp_barrier_async(ddp_group* group, int64_t timeout_ms, ddp_work* work) {
-  return issue(group, timeout_ms, work, [&](ProcessGroup&) { return ddp::runtime::Operation(); });
-}
-
-ddp_status ddp_send(ddp_group* group, ddp_buffer buffer, int32_t destination, uint32_t tag, int64_t timeout_ms) {
-  return run(group, timeout_ms,
-             [&](ProcessGroup& g) { return ddp::runtime::make_send(buffer, destination, tag, g.place()); });
-}
-
-ddp_status ddp_recv(ddp_group* group, ddp_buffer buffer, int32_t source, uint32_t tag, int64_t timeout_ms,
-                    int32_t* sender) {
-  return guard([&] {
-    ProcessGroup& g = group_of(group);
-    const int from = g.run(ddp::runtime::make_receive(buffer, source, tag, g.place()), Milliseconds(timeout_ms));
-    if (sender != nullptr) *sender = from;
-  });
-}
-
-ddp_status ddp_isend(ddp_group* group, ddp_buffer buffer, int32_t destination, uint32_t tag, int64_t timeout_ms,
-                     ddp_work* work) {
-  return issue(group, timeout_ms, work,
-               [&](ProcessGroup& g) { return ddp::runtime::make_send(buffer, destination, tag, g.place()); });
-}
-
-ddp_status ddp_irecv(ddp_group* group, ddp_buffer buffer, int32_t source, uint32_t tag, int64_t timeout_ms,
-                     ddp_work* work) {
-  return issue(group, timeout_ms, work,
-               [&](ProcessGroup& g) { return ddp::runtime::make_receive(buffer, source, tag, g.place()); });
-}
-
-ddp_status ddp_work_wait_source(ddp_work work, int32_t* source) {
-  return guard([&] {
-    const int rank = group_of(work.group).wait(work.sequence);
-    not_null(source, "where to tell the other rank") = rank;
-  });
-}
-
-ddp_status ddp_work_wait(ddp_work work) {
-  return guard([&] { group_of(work.group).wait(work.sequence); });
-}
-
-ddp_status ddp_work_wait_for(ddp_work work, int64_t timeout_ms, int32_t* completed) {
-  return guard([&] {
-    not_null(completed, "where to tell whether the operation ended");
-    *completed = 1;  // also true if the operation failed
-    *completed = group_of(work.group).wait_for(work.sequence, Milliseconds(timeout_ms)) ? 1 : 0;
-  });
-}
-
-ddp_status ddp_work_synchronize(ddp_work work) {
-  return guard([&] { group_of(work.group).synchronize(work.sequence); });
-}
-
-void ddp_work_drop(ddp_work work) {
-  try {
-    group_of(work.group).drop(work.sequence);
-  } catch (const std::exception&) {
-    // The text is not kept for ddp_error_last(), whose memory ends before static variables of the program.
-  }
-}
 
 ddp_status ddp_stream_set_current(int32_t device, void* stream) {
   return guard([&] {

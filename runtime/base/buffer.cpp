@@ -31,15 +31,11 @@ const char* dtype_name(std::int32_t dtype) {
   return facts ? facts->name : "unknown type";
 }
 
-void check_elements(const char* what, const void* data, std::size_t count, std::int32_t dtype) {
-  if (dtype_size(dtype) == 0)
-    invalid_argument(std::string(what) + ": there is no element type " + std::to_string(dtype));
-  if (data == nullptr && count > 0) {
-    invalid_argument(std::string(what) + ": null data for " + std::to_string(count) + " elements");
-  }
-  if (count > SIZE_MAX / 2 / dtype_size(dtype)) {
-    invalid_argument(std::string(what) + ": " + std::to_string(count) + " elements do not fit in memory");
-  }
+void check_elements(const char* what, const void* data, std::size_t count, std::int32_t dtype, const char* part) {
+  const auto refuse = [&](const std::string& why) { invalid_argument(std::string(what) + part + ": " + why); };
+  if (dtype_size(dtype) == 0) refuse("there is no element type " + std::to_string(dtype));
+  if (data == nullptr && count > 0) refuse("null data for " + std::to_string(count) + " elements");
+  if (count > SIZE_MAX / 2 / dtype_size(dtype)) refuse(std::to_string(count) + " elements do not fit in memory");
 }
 
 void check_device(const char* what, ddp_device device) {

@@ -16,7 +16,8 @@ std::size_t dtype_size(std::int32_t dtype);
 const char* dtype_name(std::int32_t dtype);
 
 // Throws rendezvous::Error{InvalidArgument} unless the type is known and `count` elements of it can be at `data`.
-void check_elements(const char* what, const void* data, std::size_t count, std::int32_t dtype);
+// `what` and `part` begin the message.
+void check_elements(const char* what, const void* data, std::size_t count, std::int32_t dtype, const char* part = "");
 // Throws unless the device is the CPU or a GPU.
 void check_device(const char* what, ddp_device device);
 // Checks the elements, and refuses memory that is not the CPU's.

@@ -3,12 +3,14 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "collectives/element_types.hpp"
 #include "collectives/reduce_op.hpp"
 #include "rendezvous/base/error.hpp"
 #include "runtime/base/buffer.hpp"
 #include "runtime/collective/describe_operation.hpp"
+#include "runtime/collective/object_collectives.hpp"
 
 namespace ddp::runtime {
 namespace {
@@ -16,11 +18,12 @@ namespace {
 using collectives::ReduceOp;
 using rendezvous::invalid_argument;
 
-void check(const char* what, const ddp_buffer& buffer) {
-  check_elements(what, buffer.data, buffer.count, buffer.dtype);
+// `what` and `part` begin the message, such as "gather" and "'s input".
+void check(const char* what, const char* part, const ddp_buffer& buffer) {
+  check_elements(what, buffer.data, buffer.count, buffer.dtype, part);
   const bool known = buffer.device.kind == DDP_CPU || (buffer.device.kind == DDP_CUDA && buffer.device.index >= 0);
   if (known) return;
-  invalid_argument(std::string(what) + ": there is no device of kind " + std::to_string(buffer.device.kind) +
+  invalid_argument(std::string(what) + part + ": there is no device of kind " + std::to_string(buffer.device.kind) +
                    " and index " + std::to_string(buffer.device.index));
 }
 
@@ -90,112 +93,21 @@ void check_peer(const char* what, std::int32_t peer, GroupPlace place) {
                    std::to_string(place.size));
 }
 
-}  // namespace
-
 void check_root(const char* what, std::int32_t root, GroupPlace place) {
   if (root >= 0 && root < place.size) return;
   invalid_argument(std::string(what) + ": root " + std::to_string(root) + " is not a rank of a group of " +
                    std::to_string(place.size));
 }
 
-Operation make_all_reduce(const ddp_buffer& buffer, ddp_reduction reduction) {
-  check("all_reduce", buffer);
-  return {.kind = OperationKind::AllReduce,
-          .data = buffer.data,
-          .count = buffer.count,
-          .dtype = buffer.dtype,
-          .device = device_of(buffer),
-          .reduce_op = checked_reduce_op("all_reduce", reduction, buffer.dtype),
-          .factor = reduction.factor};
+// Sets what an operation takes from the buffer that is as long as what each rank contributes or gets.
+void measure(Operation& operation, const ddp_buffer& buffer) {
+  operation.count = buffer.count;
+  operation.dtype = buffer.dtype;
+  operation.device = device_of(buffer);
 }
 
-Operation make_reduce(const ddp_buffer& buffer, ddp_reduction reduction, std::int32_t root, GroupPlace place) {
-  check("reduce", buffer);
-  checked_reduce_op("reduce", reduction, buffer.dtype);
-  check_root("reduce", root, place);
-  Operation operation = make_all_reduce(buffer, reduction);
-  operation.kind = OperationKind::Reduce;
-  operation.root = root;
-  return operation;
-}
-
-Operation make_broadcast(const ddp_buffer& buffer, std::int32_t root, GroupPlace place) {
-  check("broadcast", buffer);
-  check_root("broadcast", root, place);
-  return {.kind = OperationKind::Broadcast,
-          .data = buffer.data,
-          .count = buffer.count,
-          .dtype = buffer.dtype,
-          .device = device_of(buffer),
-          .root = root};
-}
-
-Operation make_all_gather(const ddp_buffer& input, const ddp_buffer& output, GroupPlace place) {
-  check("all_gather's input", input);
-  check("all_gather's output", output);
-  check_parts("all_gather", "output", output, "input", input, place);
-  return {.kind = OperationKind::AllGather,
-          .data = output.data,
-          .input = input.data,
-          .count = input.count,
-          .dtype = input.dtype,
-          .device = device_of(input)};
-}
-
-Operation make_gather(const ddp_buffer& input, const ddp_buffer& output, std::int32_t root, GroupPlace place) {
-  check("gather's input", input);
-  check_root("gather", root, place);
-  const bool is_root = place.rank == root;
-  if (is_root) {
-    check("gather's output", output);
-    check_parts("gather", "output", output, "input", input, place);
-  }
-  return {.kind = OperationKind::Gather,
-          .data = is_root ? output.data : nullptr,
-          .input = input.data,
-          .count = input.count,
-          .dtype = input.dtype,
-          .device = device_of(input),
-          .root = root};
-}
-
-Operation make_scatter(const ddp_buffer& input, const ddp_buffer& output, std::int32_t root, GroupPlace place) {
-  check("scatter's output", output);
-  check_root("scatter", root, place);
-  const bool is_root = place.rank == root;
-  if (is_root) {
-    check("scatter's input", input);
-    check_parts("scatter", "input", input, "output", output, place);
-  }
-  return {.kind = OperationKind::Scatter,
-          .data = output.data,
-          .input = is_root ? input.data : nullptr,
-          .count = output.count,
-          .dtype = output.dtype,
-          .device = device_of(output),
-          .root = root};
-}
-
-Operation make_reduce_scatter(const ddp_buffer& input, const ddp_buffer& output, ddp_reduction reduction,
-                              GroupPlace place) {
-  check("reduce_scatter's input", input);
-  check("reduce_scatter's output", output);
-  const ReduceOp reduce_op = checked_reduce_op("reduce_scatter", reduction, input.dtype);
-  check_parts("reduce_scatter", "input", input, "output", output, place);
-  return {.kind = OperationKind::ReduceScatter,
-          .data = output.data,
-          .input = input.data,
-          .count = output.count,
-          .dtype = output.dtype,
-          .device = device_of(output),
-          .reduce_op = reduce_op,
-          .factor = reduction.factor};
-}
-
-Operation make_all_to_all(const ddp_buffer& input, const std::size_t* input_counts, const ddp_buffer& output,
-                          const std::size_t* output_counts, GroupPlace place) {
-  check("all_to_all's input", input);
-  check("all_to_all's output", output);
+void set_parts(Operation& operation, const ddp_operation& given, GroupPlace place) {
+  const ddp_buffer &input = given.input, &output = given.output;
   if (device_of(input) != device_of(output)) {
     invalid_argument("all_to_all: input is " + describe_device(input) + " but output is " + describe_device(output));
   }
@@ -204,23 +116,20 @@ Operation make_all_to_all(const ddp_buffer& input, const std::size_t* input_coun
                      dtype_name(output.dtype));
   }
   const auto size = static_cast<std::size_t>(place.size);
-  Operation operation = {.kind = OperationKind::AllToAll,
-                         .data = output.data,
-                         .input = input.data,
-                         .dtype = input.dtype,
-                         .device = device_of(input)};
-  if ((input_counts == nullptr) != (output_counts == nullptr)) {
+  if ((given.input_counts == nullptr) != (given.output_counts == nullptr)) {
     invalid_argument("all_to_all: give counts of both the input and the output, or of neither");
   }
-  if (input_counts != nullptr) {
-    operation.input_counts = {input_counts, size};
-    operation.output_counts = {output_counts, size};
+  if (given.input_counts != nullptr) {
+    operation.count = 0;
+    operation.input_counts = {given.input_counts, size};
+    operation.output_counts = {given.output_counts, size};
     check_counts("all_to_all: the input", input, operation.input_counts);
     check_counts("all_to_all: the output", output, operation.output_counts);
     const auto self = static_cast<std::size_t>(place.rank);
-    if (input_counts[self] == output_counts[self]) return operation;
-    invalid_argument("all_to_all: rank " + std::to_string(self) + " sends " + std::to_string(input_counts[self]) +
-                     " elements to itself, but its output has a place for " + std::to_string(output_counts[self]));
+    const std::size_t sent = given.input_counts[self], received = given.output_counts[self];
+    if (sent == received) return;
+    invalid_argument("all_to_all: rank " + std::to_string(self) + " sends " + std::to_string(sent) +
+                     " elements to itself, but its output has a place for " + std::to_string(received));
   }
   if (input.count != output.count) {
     invalid_argument("all_to_all: the input has " + std::to_string(input.count) + " elements but the output " +
@@ -232,32 +141,122 @@ Operation make_all_to_all(const ddp_buffer& input, const std::size_t* input_coun
   }
   operation.count = input.count / size;
   operation.parts = size;
+}
+
+void take_objects(Operation& operation, const ddp_operation& given, GroupPlace place, ObjectExchange& exchange) {
+  const std::string what = operation_name(operation.kind);
+  const bool scatters = operation.kind == OperationKind::ScatterObject;
+  const bool gives = place.rank == operation.root || (operation.kind != OperationKind::BroadcastObject && !scatters);
+  std::vector<ddp_bytes> objects;
+  if (gives) {
+    const std::size_t wanted = scatters ? static_cast<std::size_t>(place.size) : 1;
+    const std::string count = std::to_string(given.object_count) + " objects";
+    if (given.object_count != wanted) {
+      invalid_argument(
+          what + (scatters ? ": root has " + count + " for " + std::to_string(wanted) + " ranks; give one for each"
+                           : ": given " + count + "; give one"));
+    }
+    if (given.objects == nullptr) invalid_argument(what + ": the list of objects is null");
+    objects.assign(given.objects, given.objects + wanted);
+  }
+  for (const ddp_bytes& object : objects) {
+    if (object.data != nullptr || object.size == 0) continue;
+    invalid_argument(what + ": null data for an object of " + std::to_string(object.size) + " bytes");
+  }
+  exchange.give(std::move(objects));
+  operation.count = exchange.given_bytes();
+  operation.objects = &exchange;
+}
+
+}  // namespace
+
+Operation make_operation(const ddp_operation& given, GroupPlace place, ObjectExchange* exchange) {
+  if (given.size != sizeof given) {
+    invalid_argument("ddp_operation: its size is " + std::to_string(given.size) + " bytes, but this libddp's is " +
+                     std::to_string(sizeof given) + ": begin with ddp_operation_of()");
+  }
+  if (given.kind < DDP_ALL_REDUCE || given.kind > DDP_SCATTER_OBJECT) {
+    invalid_argument("there is no operation of kind " + std::to_string(given.kind));
+  }
+  Operation operation = {.kind = static_cast<OperationKind>(given.kind)};
+  const char* const what = operation_name(operation.kind);
+  const ddp_buffer &input = given.input, &output = given.output;
+  if (has_root(operation.kind)) {
+    check_root(what, given.root, place);
+    operation.root = given.root;
+  }
+  const bool is_root = !has_root(operation.kind) || given.root == place.rank;  // and so has all parts
+  switch (operation.kind) {
+    case OperationKind::AllReduce:
+    case OperationKind::Reduce:
+    case OperationKind::Broadcast:
+      check(what, "", output);
+      measure(operation, output);
+      operation.data = output.data;
+      break;
+    case OperationKind::AllGather:
+    case OperationKind::Gather:
+      check(what, "'s input", input);
+      measure(operation, input);
+      operation.input = input.data;
+      if (!is_root) break;
+      check(what, "'s output", output);
+      check_parts(what, "output", output, "input", input, place);
+      operation.data = output.data;
+      break;
+    case OperationKind::Scatter:
+    case OperationKind::ReduceScatter:
+      check(what, "'s output", output);
+      measure(operation, output);
+      operation.data = output.data;
+      if (!is_root) break;
+      check(what, "'s input", input);
+      check_parts(what, "input", input, "output", output, place);
+      operation.input = input.data;
+      break;
+    case OperationKind::AllToAll:
+      check(what, "'s input", input);
+      check(what, "'s output", output);
+      measure(operation, input);
+      operation.input = input.data;
+      operation.data = output.data;
+      set_parts(operation, given, place);
+      break;
+    case OperationKind::Send:
+      check(what, "", input);
+      check_peer(what, given.root, place);
+      measure(operation, input);
+      operation.input = input.data;
+      operation.root = given.root;
+      operation.tag = given.tag;
+      break;
+    case OperationKind::Receive:
+      check(what, "", output);
+      if (given.root != kAnyRank) check_peer(what, given.root, place);
+      if (place.size == 1) invalid_argument("recv: there is no rank to receive from in a group of one");
+      measure(operation, output);
+      operation.data = output.data;
+      operation.root = given.root;
+      operation.tag = given.tag;
+      break;
+    case OperationKind::MonitoredBarrier:
+      operation.all_missing = given.wait_all_ranks != 0;
+      break;
+    case OperationKind::BroadcastObject:
+    case OperationKind::AllGatherObject:
+    case OperationKind::GatherObject:
+    case OperationKind::ScatterObject:
+      take_objects(operation, given, place, *exchange);
+      break;
+    case OperationKind::Barrier:
+    case OperationKind::Allocate:
+      break;
+  }
+  if (operation.reduces()) {
+    operation.reduce_op = checked_reduce_op(what, given.reduction, operation.dtype);
+    operation.factor = given.reduction.factor;
+  }
   return operation;
-}
-
-Operation make_send(const ddp_buffer& buffer, std::int32_t destination, std::uint32_t tag, GroupPlace place) {
-  check("send", buffer);
-  check_peer("send", destination, place);
-  return {.kind = OperationKind::Send,
-          .input = buffer.data,
-          .count = buffer.count,
-          .dtype = buffer.dtype,
-          .device = device_of(buffer),
-          .root = destination,
-          .tag = tag};
-}
-
-Operation make_receive(const ddp_buffer& buffer, std::int32_t source, std::uint32_t tag, GroupPlace place) {
-  check("recv", buffer);
-  if (source != kAnyRank) check_peer("recv", source, place);
-  if (place.size == 1) invalid_argument("recv: there is no rank to receive from in a group of one");
-  return {.kind = OperationKind::Receive,
-          .data = buffer.data,
-          .count = buffer.count,
-          .dtype = buffer.dtype,
-          .device = device_of(buffer),
-          .root = source,
-          .tag = tag};
 }
 
 }  // namespace ddp::runtime

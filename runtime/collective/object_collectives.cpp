@@ -3,18 +3,11 @@
 
 #include <cstring>
 #include <new>
-#include <string>
 
 #include "collectives/backend_error.hpp"
-#include "rendezvous/base/error.hpp"
-#include "runtime/collective/describe_operation.hpp"
-#include "runtime/collective/make_operation.hpp"
 
 namespace ddp::runtime {
 namespace {
-
-using rendezvous::Error;
-using rendezvous::ErrorCode;
 
 // Other ranks announce these sizes: a sum that wrapped around would allocate less than they send.
 std::size_t sum(const std::vector<std::size_t>& sizes) {
@@ -23,21 +16,6 @@ std::size_t sum(const std::vector<std::size_t>& sizes) {
     if (__builtin_add_overflow(total, size, &total)) throw std::bad_array_new_length();
   }
   return total;
-}
-
-Operation make(OperationKind kind, ObjectExchange& exchange, std::vector<ddp_bytes> given, std::int32_t root) {
-  for (const ddp_bytes& object : given) {
-    if (object.data != nullptr || object.size == 0) continue;
-    throw Error(ErrorCode::InvalidArgument, std::string(operation_name(kind)) + ": null data for an object of " +
-                                                std::to_string(object.size) + " bytes");
-  }
-  exchange.give(std::move(given));
-  Operation operation;
-  operation.kind = kind;
-  operation.count = exchange.given_bytes();
-  operation.root = root;
-  operation.objects = &exchange;
-  return operation;
 }
 
 // The plain operations that a collective on objects is made of. Bytes are gathered and scattered by an all_to_all in
@@ -154,36 +132,6 @@ std::uint8_t* ObjectExchange::allocate(const std::vector<std::size_t>& sizes) {
     end += size;
   }
   return memory_.get();
-}
-
-Operation make_broadcast_object(ObjectExchange& exchange, const ddp_bytes& object, std::int32_t root,
-                                GroupPlace place) {
-  check_root("broadcast_object", root, place);
-  std::vector<ddp_bytes> given;
-  if (place.rank == root) given = {object};
-  return make(OperationKind::BroadcastObject, exchange, std::move(given), root);
-}
-
-Operation make_all_gather_object(ObjectExchange& exchange, const ddp_bytes& object) {
-  return make(OperationKind::AllGatherObject, exchange, {object}, 0);
-}
-
-Operation make_gather_object(ObjectExchange& exchange, const ddp_bytes& object, std::int32_t root, GroupPlace place) {
-  check_root("gather_object", root, place);
-  return make(OperationKind::GatherObject, exchange, {object}, root);
-}
-
-Operation make_scatter_object(ObjectExchange& exchange, std::span<const ddp_bytes> objects, std::int32_t root,
-                              GroupPlace place) {
-  check_root("scatter_object", root, place);
-  if (place.rank != root) return make(OperationKind::ScatterObject, exchange, {}, root);
-  if (objects.size() != static_cast<std::size_t>(place.size)) {
-    throw Error(ErrorCode::InvalidArgument, "scatter_object: root has " + std::to_string(objects.size()) +
-                                                " objects for " + std::to_string(place.size) +
-                                                " ranks; give one for each");
-  }
-  if (objects.data() == nullptr) throw Error(ErrorCode::InvalidArgument, "scatter_object: the list of objects is null");
-  return make(OperationKind::ScatterObject, exchange, {objects.begin(), objects.end()}, root);
 }
 
 ddp_backend_status perform_object(const Operation& operation, GroupPlace place, const PerformPlain& perform,

@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <span>
 #include <utility>
 #include <vector>
 
@@ -34,15 +33,6 @@ class ObjectExchange {
   std::unique_ptr<std::uint8_t[]> memory_;
   std::vector<ddp_bytes> received_;
 };
-
-// These make operations from what the caller passed, which they check first: they throw
-// rendezvous::Error{InvalidArgument}. What a rank passes that sends nothing is ignored. The exchange and the objects
-// must outlive the operation.
-Operation make_broadcast_object(ObjectExchange& exchange, const ddp_bytes& object, std::int32_t root, GroupPlace place);
-Operation make_all_gather_object(ObjectExchange& exchange, const ddp_bytes& object);
-Operation make_gather_object(ObjectExchange& exchange, const ddp_bytes& object, std::int32_t root, GroupPlace place);
-Operation make_scatter_object(ObjectExchange& exchange, std::span<const ddp_bytes> objects, std::int32_t root,
-                              GroupPlace place);
 
 // Performs a collective on plain memory.
 using PerformPlain = std::function<ddp_backend_status(const Operation& operation)>;

@@ -11,23 +11,24 @@
 
 namespace ddp::runtime {
 
+// Those of ddp_operation_kind, and one more.
 enum class OperationKind : std::int32_t {
-  AllReduce,
-  Reduce,
-  Broadcast,
-  AllGather,
-  Gather,
-  Scatter,
-  ReduceScatter,
-  AllToAll,
-  Barrier,
-  MonitoredBarrier,
-  Send,
-  Receive,
-  BroadcastObject,
-  AllGatherObject,
-  GatherObject,
-  ScatterObject,
+  AllReduce = DDP_ALL_REDUCE,
+  Reduce = DDP_REDUCE,
+  Broadcast = DDP_BROADCAST,
+  AllGather = DDP_ALL_GATHER,
+  Gather = DDP_GATHER,
+  Scatter = DDP_SCATTER,
+  ReduceScatter = DDP_REDUCE_SCATTER,
+  AllToAll = DDP_ALL_TO_ALL,
+  Barrier = DDP_BARRIER,
+  MonitoredBarrier = DDP_MONITORED_BARRIER,
+  Send = DDP_SEND,
+  Receive = DDP_RECV,
+  BroadcastObject = DDP_BROADCAST_OBJECT,
+  AllGatherObject = DDP_ALL_GATHER_OBJECT,
+  GatherObject = DDP_GATHER_OBJECT,
+  ScatterObject = DDP_SCATTER_OBJECT,
   Allocate,
 };
 

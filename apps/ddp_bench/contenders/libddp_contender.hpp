@@ -22,11 +22,7 @@ class LibddpContender : public Contender {
   Work issue(Collective collective, const float* input, float* output, std::size_t count) const;
 
  private:
-  struct Call {
-    Buffer input;
-    Buffer output;
-  };
-  Call call_of(Collective collective, const float* input, float* output, std::size_t count) const;
+  void call(Collective collective, const float* input, float* output, std::size_t count, ddp_work* work) const;
 
   ProcessGroup group_;
   Calling calling_;

@@ -135,41 +135,41 @@ class ProcessGroup {
 
   /// Reduces in place: every rank's buffer becomes the reduction over all ranks, bitwise equal on all of them.
   void all_reduce(Buffer buffer, const Reduction& reduction = {}, Milliseconds timeout = kDefaultTimeout) const {
-    detail::check(ddp_all_reduce(group_, buffer.c(), reduction.c(), ms(timeout)));
+    detail::check(ddp_all_reduce(group_, buffer.c(), reduction.c(), ms(timeout), nullptr));
   }
   /// Reduces in place on root; the content of the other ranks' buffers is unspecified afterwards.
   void reduce(Buffer buffer, const Reduction& reduction = {}, int root = 0,
               Milliseconds timeout = kDefaultTimeout) const {
-    detail::check(ddp_reduce(group_, buffer.c(), reduction.c(), root, ms(timeout)));
+    detail::check(ddp_reduce(group_, buffer.c(), reduction.c(), root, ms(timeout), nullptr));
   }
   /// Copies root's buffer into every rank's buffer.
   void broadcast(Buffer buffer, int root = 0, Milliseconds timeout = kDefaultTimeout) const {
-    detail::check(ddp_broadcast(group_, buffer.c(), root, ms(timeout)));
+    detail::check(ddp_broadcast(group_, buffer.c(), root, ms(timeout), nullptr));
   }
   /// Gathers every rank's input on every rank. output has size() * input.count elements: rank r's input is at
   /// r * input.count. PyTorch: all_gather_into_tensor.
   void all_gather(ConstBuffer input, Buffer output, Milliseconds timeout = kDefaultTimeout) const {
-    detail::check(ddp_all_gather(group_, input.c(), output.c(), ms(timeout)));
+    detail::check(ddp_all_gather(group_, input.c(), output.c(), ms(timeout), nullptr));
   }
   /// Gathers every rank's input on root, laid out as by all_gather(); output is ignored on the other ranks.
   void gather(ConstBuffer input, Buffer output, int root = 0, Milliseconds timeout = kDefaultTimeout) const {
-    detail::check(ddp_gather(group_, input.c(), output.c(), root, ms(timeout)));
+    detail::check(ddp_gather(group_, input.c(), output.c(), root, ms(timeout), nullptr));
   }
   /// Distributes root's input: rank r's output becomes output.count elements of it, starting at r * output.count. input
   /// is ignored on the other ranks.
   void scatter(ConstBuffer input, Buffer output, int root = 0, Milliseconds timeout = kDefaultTimeout) const {
-    detail::check(ddp_scatter(group_, input.c(), output.c(), root, ms(timeout)));
+    detail::check(ddp_scatter(group_, input.c(), output.c(), root, ms(timeout), nullptr));
   }
   /// Reduces the inputs and gives each rank one part. input has size() * output.count elements; rank r's output becomes
   /// the reduction of those starting at r * output.count. The input is not changed. PyTorch: reduce_scatter_tensor.
   void reduce_scatter(ConstBuffer input, Buffer output, const Reduction& reduction = {},
                       Milliseconds timeout = kDefaultTimeout) const {
-    detail::check(ddp_reduce_scatter(group_, input.c(), output.c(), reduction.c(), ms(timeout)));
+    detail::check(ddp_reduce_scatter(group_, input.c(), output.c(), reduction.c(), ms(timeout), nullptr));
   }
   /// Sends an equal part of each rank's input to every rank; parts are received in the order of ranks. Buffers must not
   /// overlap. PyTorch: all_to_all_single.
   void all_to_all(ConstBuffer input, Buffer output, Milliseconds timeout = kDefaultTimeout) const {
-    detail::check(ddp_all_to_all(group_, input.c(), nullptr, output.c(), nullptr, ms(timeout)));
+    detail::check(ddp_all_to_all(group_, input.c(), nullptr, output.c(), nullptr, ms(timeout), nullptr));
   }
   /// Sends parts of any size: input_counts[r] elements go to rank r, output_counts[r] come from it. There is a count
   /// for each rank, and they add up to the buffers' counts.
@@ -177,7 +177,7 @@ class ProcessGroup {
                   const std::vector<std::size_t>& output_counts, Milliseconds timeout = kDefaultTimeout) const {
     check_counts(input_counts, output_counts);
     detail::check(
-        ddp_all_to_all(group_, input.c(), input_counts.data(), output.c(), output_counts.data(), ms(timeout)));
+        ddp_all_to_all(group_, input.c(), input_counts.data(), output.c(), output_counts.data(), ms(timeout), nullptr));
   }
   /// Gives this rank zeroed memory for `count` elements, all of which the group's all_reduce() handles faster with the
   /// backend "ddp". Every rank calls it, with the same count. It must end before the session. More at ddp_allocate().
@@ -190,7 +190,9 @@ class ProcessGroup {
     return GroupMemory<T>(static_cast<T*>(memory), {group_});
   }
   /// Waits until every rank has called it.
-  void barrier(Milliseconds timeout = kDefaultTimeout) const { detail::check(ddp_barrier(group_, ms(timeout))); }
+  void barrier(Milliseconds timeout = kDefaultTimeout) const {
+    detail::check(ddp_barrier(group_, ms(timeout), nullptr));
+  }
   /// Waits until every rank has called it, and names a missing rank, or with wait_all_ranks all of them, in the
   /// Status::Timeout that every rank gets if one does not come in time. More at ddp_monitored_barrier().
   void monitored_barrier(Milliseconds timeout = kDefaultTimeout, bool wait_all_ranks = false) const {
@@ -205,71 +207,58 @@ class ProcessGroup {
   /// Issues all_reduce() without waiting.
   [[nodiscard]] Work all_reduce_async(Buffer buffer, const Reduction& reduction = {},
                                       Milliseconds timeout = kDefaultTimeout) const {
-    ddp_work work;
-    detail::check(ddp_all_reduce_async(group_, buffer.c(), reduction.c(), ms(timeout), &work));
-    return Work(work);
+    return issued([&](ddp_work* work) { return ddp_all_reduce(group_, buffer.c(), reduction.c(), ms(timeout), work); });
   }
   /// Issues reduce() without waiting.
   [[nodiscard]] Work reduce_async(Buffer buffer, const Reduction& reduction = {}, int root = 0,
                                   Milliseconds timeout = kDefaultTimeout) const {
-    ddp_work work;
-    detail::check(ddp_reduce_async(group_, buffer.c(), reduction.c(), root, ms(timeout), &work));
-    return Work(work);
+    return issued(
+        [&](ddp_work* work) { return ddp_reduce(group_, buffer.c(), reduction.c(), root, ms(timeout), work); });
   }
   /// Issues broadcast() without waiting.
   [[nodiscard]] Work broadcast_async(Buffer buffer, int root = 0, Milliseconds timeout = kDefaultTimeout) const {
-    ddp_work work;
-    detail::check(ddp_broadcast_async(group_, buffer.c(), root, ms(timeout), &work));
-    return Work(work);
+    return issued([&](ddp_work* work) { return ddp_broadcast(group_, buffer.c(), root, ms(timeout), work); });
   }
   /// Issues all_gather() without waiting.
   [[nodiscard]] Work all_gather_async(ConstBuffer input, Buffer output, Milliseconds timeout = kDefaultTimeout) const {
-    ddp_work work;
-    detail::check(ddp_all_gather_async(group_, input.c(), output.c(), ms(timeout), &work));
-    return Work(work);
+    return issued([&](ddp_work* work) { return ddp_all_gather(group_, input.c(), output.c(), ms(timeout), work); });
   }
   /// Issues gather() without waiting.
   [[nodiscard]] Work gather_async(ConstBuffer input, Buffer output, int root = 0,
                                   Milliseconds timeout = kDefaultTimeout) const {
-    ddp_work work;
-    detail::check(ddp_gather_async(group_, input.c(), output.c(), root, ms(timeout), &work));
-    return Work(work);
+    return issued([&](ddp_work* work) { return ddp_gather(group_, input.c(), output.c(), root, ms(timeout), work); });
   }
   /// Issues scatter() without waiting.
   [[nodiscard]] Work scatter_async(ConstBuffer input, Buffer output, int root = 0,
                                    Milliseconds timeout = kDefaultTimeout) const {
-    ddp_work work;
-    detail::check(ddp_scatter_async(group_, input.c(), output.c(), root, ms(timeout), &work));
-    return Work(work);
+    return issued([&](ddp_work* work) { return ddp_scatter(group_, input.c(), output.c(), root, ms(timeout), work); });
   }
   /// Issues reduce_scatter() without waiting.
   [[nodiscard]] Work reduce_scatter_async(ConstBuffer input, Buffer output, const Reduction& reduction = {},
                                           Milliseconds timeout = kDefaultTimeout) const {
-    ddp_work work;
-    detail::check(ddp_reduce_scatter_async(group_, input.c(), output.c(), reduction.c(), ms(timeout), &work));
-    return Work(work);
+    return issued([&](ddp_work* work) {
+      return ddp_reduce_scatter(group_, input.c(), output.c(), reduction.c(), ms(timeout), work);
+    });
   }
   /// Issues all_to_all() of equal parts without waiting.
   [[nodiscard]] Work all_to_all_async(ConstBuffer input, Buffer output, Milliseconds timeout = kDefaultTimeout) const {
-    ddp_work work;
-    detail::check(ddp_all_to_all_async(group_, input.c(), nullptr, output.c(), nullptr, ms(timeout), &work));
-    return Work(work);
+    return issued([&](ddp_work* work) {
+      return ddp_all_to_all(group_, input.c(), nullptr, output.c(), nullptr, ms(timeout), work);
+    });
   }
   /// Issues all_to_all() of parts of any size without waiting.
   [[nodiscard]] Work all_to_all_async(ConstBuffer input, const std::vector<std::size_t>& input_counts, Buffer output,
                                       const std::vector<std::size_t>& output_counts,
                                       Milliseconds timeout = kDefaultTimeout) const {
     check_counts(input_counts, output_counts);
-    ddp_work work;
-    detail::check(ddp_all_to_all_async(group_, input.c(), input_counts.data(), output.c(), output_counts.data(),
-                                       ms(timeout), &work));
-    return Work(work);
+    return issued([&](ddp_work* work) {
+      return ddp_all_to_all(group_, input.c(), input_counts.data(), output.c(), output_counts.data(), ms(timeout),
+                            work);
+    });
   }
   /// Issues barrier() without waiting.
   [[nodiscard]] Work barrier_async(Milliseconds timeout = kDefaultTimeout) const {
-    ddp_work work;
-    detail::check(ddp_barrier_async(group_, ms(timeout), &work));
-    return Work(work);
+    return issued([&](ddp_work* work) { return ddp_barrier(group_, ms(timeout), work); });
   }
 
   /// @}
@@ -281,28 +270,25 @@ class ProcessGroup {
 
   /// Sends the buffer to another rank. Returns once the buffer may be used again; the receiver may not have it yet.
   void send(ConstBuffer buffer, int destination, std::uint32_t tag = 0, Milliseconds timeout = kDefaultTimeout) const {
-    detail::check(ddp_send(group_, buffer.c(), destination, tag, ms(timeout)));
+    detail::check(ddp_send(group_, buffer.c(), destination, tag, ms(timeout), nullptr));
   }
   /// Waits until the buffer holds what source, a rank or kAnyRank, has sent. Returns the rank it came from.
   int recv(Buffer buffer, int source = kAnyRank, std::uint32_t tag = 0, Milliseconds timeout = kDefaultTimeout) const {
     std::int32_t sender = -1;
-    detail::check(ddp_recv(group_, buffer.c(), source, tag, ms(timeout), &sender));
+    detail::check(ddp_recv(group_, buffer.c(), source, tag, ms(timeout), &sender, nullptr));
     return sender;
   }
   /// Issues send() without waiting. Wait for each message: until then the library remembers it.
   [[nodiscard]] Work isend(ConstBuffer buffer, int destination, std::uint32_t tag = 0,
                            Milliseconds timeout = kDefaultTimeout) const {
-    ddp_work work;
-    detail::check(ddp_isend(group_, buffer.c(), destination, tag, ms(timeout), &work));
-    return Work(work);
+    return issued([&](ddp_work* work) { return ddp_send(group_, buffer.c(), destination, tag, ms(timeout), work); });
   }
   /// Issues recv() without waiting. Wait for each message: until then the library remembers it. Work::wait_source()
   /// gives the sender.
   [[nodiscard]] Work irecv(Buffer buffer, int source = kAnyRank, std::uint32_t tag = 0,
                            Milliseconds timeout = kDefaultTimeout) const {
-    ddp_work work;
-    detail::check(ddp_irecv(group_, buffer.c(), source, tag, ms(timeout), &work));
-    return Work(work);
+    return issued(
+        [&](ddp_work* work) { return ddp_recv(group_, buffer.c(), source, tag, ms(timeout), nullptr, work); });
   }
 
   /// @}
@@ -361,6 +347,14 @@ class ProcessGroup {
     if (input.size() == ranks && output.size() == ranks) return;
     throw Error(Status::InvalidArgument, "all_to_all: give a count for each of the " + std::to_string(ranks) +
                                              " ranks, of the input and of the output");
+  }
+
+  // Returns the work that `issue` fills in.
+  template <typename Issue>
+  static Work issued(const Issue& issue) {
+    ddp_work work;
+    detail::check(issue(&work));
+    return Work(work);
   }
 
   // The timeout of one operation, for ddp.h.

@@ -5,6 +5,7 @@
 #include <exception>
 #include <new>
 
+#include "runtime/collective/make_operation.hpp"
 #include "runtime/collective/object_collectives.hpp"
 
 namespace ddp::runtime {
@@ -26,11 +27,15 @@ SaveReport decode(const ddp_bytes& bytes) {
   return report;
 }
 
-template <typename Make>
-std::vector<SaveReport> exchange(ProcessGroup& group, const SaveReport& mine, Make make) {
+// Performs a collective on objects of this kind; its root is rank 0.
+std::vector<SaveReport> exchange(std::int32_t kind, ProcessGroup& group, const SaveReport& mine) {
   const std::string text = encode(mine);
+  const ddp_bytes bytes = {text.data(), text.size()};
+  ddp_operation operation = ddp_operation_of(kind, 0, 0);
+  operation.objects = &bytes;
+  operation.object_count = 1;
   ObjectExchange objects;
-  group.run(make(objects, ddp_bytes{text.data(), text.size()}));
+  group.run(make_operation(operation, group.place(), &objects));
   std::vector<SaveReport> reports;
   for (const ddp_bytes& each : objects.received()) reports.push_back(decode(each));
   return reports;
@@ -51,26 +56,15 @@ SaveReport report_of(const std::function<std::string()>& body) {
 }
 
 std::vector<SaveReport> SaveGroup::all_gather_reports(const SaveReport& mine) const {
-  if (group_ == nullptr) return {mine};
-  return exchange(*group_, mine, [](ObjectExchange& objects, const ddp_bytes& bytes) {
-    return make_all_gather_object(objects, bytes);
-  });
+  return group_ == nullptr ? std::vector{mine} : exchange(DDP_ALL_GATHER_OBJECT, *group_, mine);
 }
 
 std::vector<SaveReport> SaveGroup::gather_reports(const SaveReport& mine) const {
-  if (group_ == nullptr) return {mine};
-  return exchange(*group_, mine, [this](ObjectExchange& objects, const ddp_bytes& bytes) {
-    return make_gather_object(objects, bytes, 0, group_->place());
-  });
+  return group_ == nullptr ? std::vector{mine} : exchange(DDP_GATHER_OBJECT, *group_, mine);
 }
 
 SaveReport SaveGroup::broadcast_report(const SaveReport& if_first) const {
-  if (group_ == nullptr) return if_first;
-  return exchange(*group_, if_first,
-                  [this](ObjectExchange& objects, const ddp_bytes& bytes) {
-                    return make_broadcast_object(objects, bytes, 0, group_->place());
-                  })
-      .at(0);
+  return group_ == nullptr ? if_first : exchange(DDP_BROADCAST_OBJECT, *group_, if_first).at(0);
 }
 
 SaveReport first_failure(const std::vector<SaveReport>& reports) {

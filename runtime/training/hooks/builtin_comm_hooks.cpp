@@ -100,8 +100,8 @@ void CompressHook::start_compressed(Compressed& compressed, const ddp_buffer& gr
   compressed.average.resize(part);
   compress(gradients.dtype, gradients.data, dtype_, compressed.elements.data(), gradients.count);
   std::fill(compressed.elements.begin() + static_cast<std::ptrdiff_t>(gradients.count), compressed.elements.end(), 0);
-  compressed.in_flight = group_.issue(make_all_to_all(buffer_of(compressed.elements), nullptr,
-                                                      buffer_of(compressed.received), nullptr, group_.place()));
+  compressed.in_flight = group_.issue(
+      make_on(DDP_ALL_TO_ALL, buffer_of(compressed.elements), buffer_of(compressed.received), group_.place()));
 }
 
 bool CompressHook::advance(const ddp_grad_bucket& bucket) {

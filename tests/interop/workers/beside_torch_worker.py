@@ -20,6 +20,14 @@ class Reduction(ctypes.Structure):
     _fields_ = [("op", ctypes.c_int32), ("factor", ctypes.c_double)]
 
 
+class Operation(ctypes.Structure):
+    _fields_ = [
+        ("size", ctypes.c_size_t), ("kind", ctypes.c_int32), ("root", ctypes.c_int32), ("tag", ctypes.c_uint32),
+        ("wait_all_ranks", ctypes.c_int32), ("timeout_ms", ctypes.c_int64), ("input", Buffer), ("output", Buffer),
+        ("reduction", Reduction), ("unused", ctypes.c_void_p * 7),
+    ]
+
+
 class Libddp:
     def __init__(self, path):
         self.library = ctypes.CDLL(path)
@@ -27,7 +35,7 @@ class Libddp:
         self.library.ddp_session_world.restype = ctypes.c_void_p
         self.library.ddp_session_world.argtypes = [ctypes.c_void_p]
         self.library.ddp_session_destroy.argtypes = [ctypes.c_void_p]
-        self.library.ddp_all_reduce.argtypes = [ctypes.c_void_p, Buffer, Reduction, ctypes.c_int64]
+        self.library.ddp_issue.argtypes = [ctypes.c_void_p, ctypes.POINTER(Operation), ctypes.c_void_p]
         self.session = ctypes.c_void_p()
         self.check(self.library.ddp_session_init(None, ctypes.byref(self.session)))
         self.world = self.library.ddp_session_world(self.session)
@@ -38,7 +46,8 @@ class Libddp:
     def sum(self, value, count):
         values = (ctypes.c_float * count)(*[value] * count)
         buffer = Buffer(ctypes.addressof(values), count, 0, Device(0, 0))
-        self.check(self.library.ddp_all_reduce(self.world, buffer, Reduction(0, 0), 60_000))
+        operation = Operation(ctypes.sizeof(Operation), 0, 0, 0, 0, 60_000, Buffer(), buffer)  # an all_reduce, a sum
+        self.check(self.library.ddp_issue(self.world, operation, None))
         assert len(set(values)) == 1, "the elements differ"
         return values[0]
 

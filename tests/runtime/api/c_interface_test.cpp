@@ -13,7 +13,7 @@
 
 TEST_CASE("C interface: null handles are errors, not crashes", "[runtime][unit]") {
   CHECK(ddp_session_init(nullptr, nullptr) == DDP_INVALID_ARGUMENT);
-  CHECK(ddp_barrier(nullptr, 0) == DDP_INVALID_ARGUMENT);
+  CHECK(ddp_barrier(nullptr, 0, nullptr) == DDP_INVALID_ARGUMENT);
   CHECK(ddp_reducer_mark_ready(nullptr, 0) == DDP_INVALID_ARGUMENT);
   CHECK(ddp_reducer_gradient(nullptr, 0) == nullptr);
   CHECK(ddp_checkpoint_open(nullptr, nullptr) == DDP_INVALID_ARGUMENT);
@@ -24,11 +24,34 @@ TEST_CASE("C interface: null handles are errors, not crashes", "[runtime][unit]"
 }
 
 TEST_CASE("C interface: the last error is each thread's own", "[runtime][unit]") {
-  CHECK(ddp_barrier(nullptr, 0) == DDP_INVALID_ARGUMENT);
+  CHECK(ddp_barrier(nullptr, 0, nullptr) == DDP_INVALID_ARGUMENT);
   std::string other = "unset";
   std::thread([&] { other = ddp_error_last(); }).join();
   CHECK(other.empty());
   CHECK(std::string(ddp_error_last()) == "the group is null");
+}
+
+TEST_CASE("C interface: an operation that is described wrongly is refused, in words", "[runtime][integration]") {
+  ddp::Session session = ddp::init_process_group();
+  ddp_group* const world = session.world().c();
+  ddp_work work = {};
+  ddp_operation operation = ddp_operation_of(DDP_BARRIER, 0, 0);
+  const auto why_not = [&](ddp_work* its_work) {
+    CHECK(ddp_issue(world, &operation, its_work) == DDP_INVALID_ARGUMENT);
+    return std::string(ddp_error_last());
+  };
+  CHECK(ddp_issue(world, &operation, nullptr) == DDP_OK);
+  operation.size -= 8;
+  CHECK(why_not(nullptr) == "ddp_operation: its size is " + std::to_string(operation.size) +
+                                " bytes, but this libddp's is " + std::to_string(sizeof operation) +
+                                ": begin with ddp_operation_of()");
+  operation = ddp_operation_of(16, 0, 0);
+  CHECK(why_not(nullptr) == "there is no operation of kind 16");
+  operation = ddp_operation_of(DDP_MONITORED_BARRIER, 0, 0);
+  CHECK(why_not(&work) == "monitored_barrier: it ends within its call; give no work");
+  operation = ddp_operation_of(DDP_ALL_GATHER_OBJECT, 0, 0);
+  CHECK(why_not(&work) == "all_gather_object: it ends within its call; give no work");
+  CHECK(why_not(nullptr) == "all_gather_object: given 0 objects; give one");
 }
 
 TEST_CASE("C interface: knows its version and its types", "[runtime][unit]") {

@@ -8,19 +8,20 @@
 #include <string>
 
 #include "collectives/backend_error.hpp"
+#include "runtime/collective/make_operation.hpp"
 
 namespace ddp::runtime {
 namespace {
 
 TEST_CASE("objects: sizes of other ranks whose sum wraps around are refused before anything is received",
           "[runtime][unit]") {
-  const OperationKind kind = GENERATE(OperationKind::AllGatherObject, OperationKind::GatherObject);
-  const char mine[] = "four";
   const GroupPlace place = {0, 3};
+  const ddp_bytes mine = {"four", 4};
+  ddp_operation given = ddp_operation_of(GENERATE(DDP_ALL_GATHER_OBJECT, DDP_GATHER_OBJECT), 0, 0);
+  given.objects = &mine;
+  given.object_count = 1;
   ObjectExchange exchange;
-  const Operation operation = kind == OperationKind::AllGatherObject
-                                  ? make_all_gather_object(exchange, {mine, 4})
-                                  : make_gather_object(exchange, {mine, 4}, 0, place);
+  const Operation operation = make_operation(given, place, &exchange);
   int calls = 0;
   const auto perform = [&calls](const Operation& plain) {
     ++calls;

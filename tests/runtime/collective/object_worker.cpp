@@ -78,7 +78,7 @@ void in_order(const ddp::ProcessGroup& group) {
   std::vector<float> values = {1};
   const auto issue_all_reduce = [&] {
     ddp_work work = {};
-    ddp_all_reduce_async(group.c(), ddp::Buffer(values).c(), {DDP_SUM, 1}, 0, &work);
+    ddp_all_reduce(group.c(), ddp::Buffer(values).c(), {DDP_SUM, 1}, 0, &work);
     return work;
   };
   const ddp_work first = issue_all_reduce();

@@ -278,7 +278,7 @@ void mixed() {
   expect(device.read(s.stream) == std::vector<float>(10, squared), "and comes to its result");
   const ddp_work fifth = [&] {
     ddp_work work;
-    ddp_barrier_async(s.group.c(), 0, &work);
+    ddp_barrier(s.group.c(), 0, &work);
     return work;
   }();
   expect(fifth.sequence == 6, "both have numbers in one row");

@@ -263,7 +263,7 @@ void buffered(int count) {
 int called = 0;
 ddp_status c_function(int32_t rank, void* context, char* why, size_t why_size) {
   ++called;
-  if (rank == 0) return ddp_all_reduce(nullptr, {}, {}, 0);
+  if (rank == 0) return ddp_all_reduce(nullptr, {}, {}, 0, nullptr);
   std::snprintf(why, why_size, "%s", static_cast<const char*>(context));
   return DDP_CORRUPT;
 }

@@ -16,10 +16,13 @@ extern "C" {
 /**
  * @defgroup collectives Collectives and messages
  *
+ * Each function describes an operation in a ddp_operation and gives it to ddp_issue(). With a work, it returns at once;
+ * without one (NULL) it returns when the operation has ended.
+ *
  * timeout_ms is the deadline from issue to end; 0 means the group's. When it passes, the group is aborted: this
- * operation fails on every rank sooner or later, and all later ones at once (DDP_ABORTED). Blocking calls run on the
- * caller's thread after all operations issued before. Buffers must stay valid until the operation ends; their content
- * after a failure is unspecified.
+ * operation fails on every rank sooner or later, and all later ones at once (DDP_ABORTED). Calls without a work run on
+ * the caller's thread after all operations issued before. Buffers must stay valid until the operation ends; their
+ * content after a failure is unspecified.
  *
  * With DDP_DEBUG=detail in the environment of all ranks, they compare what they are about to do before each collective.
  * A difference is DDP_MISMATCH on every rank, names each caller and its call, and ends the group. A message that its
@@ -52,6 +55,45 @@ typedef struct ddp_reduction {
   double factor; /**< this rank's factor for DDP_PREMUL_SUM; unused otherwise */
 } ddp_reduction;
 
+/** Kind of an operation. */
+typedef enum ddp_operation_kind {
+  DDP_ALL_REDUCE = 0,         /**< ddp_all_reduce() */
+  DDP_REDUCE = 1,             /**< ddp_reduce() */
+  DDP_BROADCAST = 2,          /**< ddp_broadcast() */
+  DDP_ALL_GATHER = 3,         /**< ddp_all_gather() */
+  DDP_GATHER = 4,             /**< ddp_gather() */
+  DDP_SCATTER = 5,            /**< ddp_scatter() */
+  DDP_REDUCE_SCATTER = 6,     /**< ddp_reduce_scatter() */
+  DDP_ALL_TO_ALL = 7,         /**< ddp_all_to_all() */
+  DDP_BARRIER = 8,            /**< ddp_barrier() */
+  DDP_MONITORED_BARRIER = 9,  /**< ddp_monitored_barrier() */
+  DDP_SEND = 10,              /**< ddp_send() */
+  DDP_RECV = 11,              /**< ddp_recv() */
+  DDP_BROADCAST_OBJECT = 12,  /**< ddp_broadcast_object() */
+  DDP_ALL_GATHER_OBJECT = 13, /**< ddp_all_gather_object() */
+  DDP_GATHER_OBJECT = 14,     /**< ddp_gather_object() */
+  DDP_SCATTER_OBJECT = 15     /**< ddp_scatter_object() */
+} ddp_operation_kind;
+
+/** One operation of any kind. A field that the kind does not use is ignored. */
+typedef struct ddp_operation {
+  size_t size;                 /**< sizeof(ddp_operation) */
+  int32_t kind;                /**< ddp_operation_kind */
+  int32_t root;                /**< root of a collective; the other rank of a message */
+  uint32_t tag;                /**< a number that both sides of a message give */
+  int32_t wait_all_ranks;      /**< DDP_MONITORED_BARRIER: 1 names all missing ranks */
+  int64_t timeout_ms;          /**< from issue to end; 0: the group's */
+  ddp_buffer input;            /**< what is only read */
+  ddp_buffer output;           /**< what is written; of an operation in place, what is read too */
+  ddp_reduction reduction;     /**< for the kinds that reduce */
+  const size_t* input_counts;  /**< DDP_ALL_TO_ALL: elements for each rank; NULL: equal parts */
+  const size_t* output_counts; /**< DDP_ALL_TO_ALL: elements from each rank; NULL: equal parts */
+  const ddp_bytes* objects;    /**< what this rank gives: one, or to DDP_SCATTER_OBJECT one for each rank */
+  size_t object_count;         /**< number of objects */
+  ddp_sink sink;               /**< receives objects */
+  int32_t* sender;             /**< DDP_RECV without a work: becomes the rank the message came from; may be NULL */
+} ddp_operation;
+
 /** One asynchronous operation: the group it runs in and its sequence number there. A plain value, which owns nothing:
  * give it to one of the ddp_work_ functions below before its buffers end. */
 typedef struct ddp_work {
@@ -59,38 +101,89 @@ typedef struct ddp_work {
   uint64_t sequence; /**< number of the collective within its group, starting at 1; messages have large numbers */
 } ddp_work;
 
+/** Issues an operation. If work is NULL, it waits until the operation has ended. Otherwise *work names the operation,
+ * which runs in order on a thread of the group, and its buffers belong to it until a wait has reported its end. Wrong
+ * arguments, or a group that has already failed, are this call's status; later failures are the status of the wait.
+ * DDP_MONITORED_BARRIER and collectives on objects take no work. Source: async_op=True of PyTorch. */
+DDP_API ddp_status ddp_issue(ddp_group* group, const ddp_operation* operation, ddp_work* work);
+
+/** Returns a description with zeros in all other fields, to be filled in. */
+static inline ddp_operation ddp_operation_of(int32_t kind, int32_t root, int64_t timeout_ms) {
+  const ddp_buffer none = {NULL, 0, 0, {DDP_CPU, 0}};
+  const ddp_operation operation = {sizeof(ddp_operation), kind, root, 0,    0, timeout_ms,   none, none,
+                                   {DDP_SUM, 0},          NULL, NULL, NULL, 0, {NULL, NULL}, NULL};
+  return operation;
+}
+/** Issues an operation on buffers; reduction may be NULL. */
+static inline ddp_status ddp_issue_on(ddp_group* group, int32_t kind, ddp_buffer input, ddp_buffer output,
+                                      const ddp_reduction* reduction, int32_t root, int64_t timeout_ms,
+                                      ddp_work* work) {
+  ddp_operation operation = ddp_operation_of(kind, root, timeout_ms);
+  operation.input = input;
+  operation.output = output;
+  if (reduction != NULL) operation.reduction = *reduction;
+  return ddp_issue(group, &operation, work);
+}
+
 /** Reduces in place: every rank's buffer becomes the reduction over all ranks, bitwise equal on all of them. Count,
  * type and reduction must be the same on every rank. Source: torch.distributed.all_reduce. */
-DDP_API ddp_status ddp_all_reduce(ddp_group* group, ddp_buffer buffer, ddp_reduction reduction, int64_t timeout_ms);
+static inline ddp_status ddp_all_reduce(ddp_group* group, ddp_buffer buffer, ddp_reduction reduction,
+                                        int64_t timeout_ms, ddp_work* work) {
+  return ddp_issue_on(group, DDP_ALL_REDUCE, buffer, buffer, &reduction, 0, timeout_ms, work);
+}
 /** Reduces in place on root; the content of the other ranks' buffers is unspecified afterwards. Count, type, reduction
  * and root must be the same on every rank. Source: torch.distributed.reduce. */
-DDP_API ddp_status ddp_reduce(ddp_group* group, ddp_buffer buffer, ddp_reduction reduction, int32_t root,
-                              int64_t timeout_ms);
+static inline ddp_status ddp_reduce(ddp_group* group, ddp_buffer buffer, ddp_reduction reduction, int32_t root,
+                                    int64_t timeout_ms, ddp_work* work) {
+  return ddp_issue_on(group, DDP_REDUCE, buffer, buffer, &reduction, root, timeout_ms, work);
+}
 /** Copies root's buffer into every rank's buffer. Count, type and root must be the same on every rank. Source:
  * torch.distributed.broadcast. */
-DDP_API ddp_status ddp_broadcast(ddp_group* group, ddp_buffer buffer, int32_t root, int64_t timeout_ms);
+static inline ddp_status ddp_broadcast(ddp_group* group, ddp_buffer buffer, int32_t root, int64_t timeout_ms,
+                                       ddp_work* work) {
+  return ddp_issue_on(group, DDP_BROADCAST, buffer, buffer, NULL, root, timeout_ms, work);
+}
 /** Gathers every rank's input on every rank. output has size * input.count elements: rank r's input is at
  * r * input.count. The input is not changed; count and type must be the same on every rank. Source:
  * torch.distributed.all_gather_into_tensor. */
-DDP_API ddp_status ddp_all_gather(ddp_group* group, ddp_buffer input, ddp_buffer output, int64_t timeout_ms);
+static inline ddp_status ddp_all_gather(ddp_group* group, ddp_buffer input, ddp_buffer output, int64_t timeout_ms,
+                                        ddp_work* work) {
+  return ddp_issue_on(group, DDP_ALL_GATHER, input, output, NULL, 0, timeout_ms, work);
+}
 /** Gathers every rank's input on root, laid out as by ddp_all_gather(); output is ignored on the other ranks. Source:
  * torch.distributed.gather, into one buffer. */
-DDP_API ddp_status ddp_gather(ddp_group* group, ddp_buffer input, ddp_buffer output, int32_t root, int64_t timeout_ms);
+static inline ddp_status ddp_gather(ddp_group* group, ddp_buffer input, ddp_buffer output, int32_t root,
+                                    int64_t timeout_ms, ddp_work* work) {
+  return ddp_issue_on(group, DDP_GATHER, input, output, NULL, root, timeout_ms, work);
+}
 /** Distributes root's input: rank r's output becomes output.count elements of it, starting at r * output.count. input
  * is ignored on the other ranks. Count, type and root must be the same on every rank. Source:
  * torch.distributed.scatter, out of one buffer. */
-DDP_API ddp_status ddp_scatter(ddp_group* group, ddp_buffer input, ddp_buffer output, int32_t root, int64_t timeout_ms);
+static inline ddp_status ddp_scatter(ddp_group* group, ddp_buffer input, ddp_buffer output, int32_t root,
+                                     int64_t timeout_ms, ddp_work* work) {
+  return ddp_issue_on(group, DDP_SCATTER, input, output, NULL, root, timeout_ms, work);
+}
 /** Reduces the inputs and gives each rank one part. input has size * output.count elements; rank r's output becomes the
  * reduction over all ranks of the elements starting at r * output.count. The input is not changed. Count, type and
  * reduction must be the same on every rank. Source: torch.distributed.reduce_scatter_tensor. */
-DDP_API ddp_status ddp_reduce_scatter(ddp_group* group, ddp_buffer input, ddp_buffer output, ddp_reduction reduction,
-                                      int64_t timeout_ms);
+static inline ddp_status ddp_reduce_scatter(ddp_group* group, ddp_buffer input, ddp_buffer output,
+                                            ddp_reduction reduction, int64_t timeout_ms, ddp_work* work) {
+  return ddp_issue_on(group, DDP_REDUCE_SCATTER, input, output, &reduction, 0, timeout_ms, work);
+}
 /** Sends a part of each rank's input to every rank: rank r gets input_counts[r] elements and gives output_counts[r],
  * stored one rank after the other. The count arrays have an entry for each rank, add up to the buffers' counts, and are
  * copied; NULL means equal parts. What one rank sends and the other expects must agree. Buffers must not overlap.
  * Source: torch.distributed.all_to_all_single. */
-DDP_API ddp_status ddp_all_to_all(ddp_group* group, ddp_buffer input, const size_t* input_counts, ddp_buffer output,
-                                  const size_t* output_counts, int64_t timeout_ms);
+static inline ddp_status ddp_all_to_all(ddp_group* group, ddp_buffer input, const size_t* input_counts,
+                                        ddp_buffer output, const size_t* output_counts, int64_t timeout_ms,
+                                        ddp_work* work) {
+  ddp_operation operation = ddp_operation_of(DDP_ALL_TO_ALL, 0, timeout_ms);
+  operation.input = input;
+  operation.output = output;
+  operation.input_counts = input_counts;
+  operation.output_counts = output_counts;
+  return ddp_issue(group, &operation, work);
+}
 /** Gives this rank zeroed memory of at least `bytes` bytes for buffers of the group, in *memory. Every rank calls it,
  * with the same size. With the backend "ddp" it is shared memory. If all ranks pass the same part of it as the buffer
  * of ddp_all_reduce(), ddp_reduce() or ddp_broadcast(), as the input of ddp_reduce_scatter() or as the output of
@@ -102,75 +195,53 @@ DDP_API ddp_status ddp_allocate(ddp_group* group, size_t bytes, int64_t timeout_
  * together. */
 DDP_API void ddp_free(ddp_group* group, void* memory);
 /** Waits until every rank has called it. Source: torch.distributed.barrier. */
-DDP_API ddp_status ddp_barrier(ddp_group* group, int64_t timeout_ms);
+static inline ddp_status ddp_barrier(ddp_group* group, int64_t timeout_ms, ddp_work* work) {
+  const ddp_operation operation = ddp_operation_of(DDP_BARRIER, 0, timeout_ms);
+  return ddp_issue(group, &operation, work);
+}
 /** Waits until every rank has called it, and names the missing ranks if some do not. It meets in the job's store, not
  * over the group's connections, and is slower than ddp_barrier(): use it to find out which rank is stuck. If some ranks
  * are missing when the first to come has waited for timeout_ms, all that wait and all that still come get DDP_TIMEOUT,
  * whose text names one missing rank, or all of them with wait_all_ranks = 1. It takes its turn among the group's
  * operations, and its failure ends the group. Source: torch.distributed.monitored_barrier, where only rank 0 learns
  * which rank is missing. */
-DDP_API ddp_status ddp_monitored_barrier(ddp_group* group, int32_t wait_all_ranks, int64_t timeout_ms);
-
-/** @name Asynchronous collectives
- * These are the collectives above, run in order on a thread of the group; *work names the operation. The buffers belong
- * to the operation until ddp_work_wait() or ddp_work_wait_for() has reported its end. Wrong arguments, or a group that
- * has already failed, are this call's status; later failures are the status of the wait. Source: async_op=True of
- * PyTorch.
- * @{ */
-/** Issues ddp_all_reduce() without waiting. */
-DDP_API ddp_status ddp_all_reduce_async(ddp_group* group, ddp_buffer buffer, ddp_reduction reduction,
-                                        int64_t timeout_ms, ddp_work* work);
-/** Issues ddp_reduce() without waiting. */
-DDP_API ddp_status ddp_reduce_async(ddp_group* group, ddp_buffer buffer, ddp_reduction reduction, int32_t root,
-                                    int64_t timeout_ms, ddp_work* work);
-/** Issues ddp_broadcast() without waiting. */
-DDP_API ddp_status ddp_broadcast_async(ddp_group* group, ddp_buffer buffer, int32_t root, int64_t timeout_ms,
-                                       ddp_work* work);
-/** Issues ddp_all_gather() without waiting. */
-DDP_API ddp_status ddp_all_gather_async(ddp_group* group, ddp_buffer input, ddp_buffer output, int64_t timeout_ms,
-                                        ddp_work* work);
-/** Issues ddp_gather() without waiting. */
-DDP_API ddp_status ddp_gather_async(ddp_group* group, ddp_buffer input, ddp_buffer output, int32_t root,
-                                    int64_t timeout_ms, ddp_work* work);
-/** Issues ddp_scatter() without waiting. */
-DDP_API ddp_status ddp_scatter_async(ddp_group* group, ddp_buffer input, ddp_buffer output, int32_t root,
-                                     int64_t timeout_ms, ddp_work* work);
-/** Issues ddp_reduce_scatter() without waiting. */
-DDP_API ddp_status ddp_reduce_scatter_async(ddp_group* group, ddp_buffer input, ddp_buffer output,
-                                            ddp_reduction reduction, int64_t timeout_ms, ddp_work* work);
-/** Issues ddp_all_to_all() without waiting. */
-DDP_API ddp_status ddp_all_to_all_async(ddp_group* group, ddp_buffer input, const size_t* input_counts,
-                                        ddp_buffer output, const size_t* output_counts, int64_t timeout_ms,
-                                        ddp_work* work);
-/** Issues ddp_barrier() without waiting. */
-DDP_API ddp_status ddp_barrier_async(ddp_group* group, int64_t timeout_ms, ddp_work* work);
-/** @} */
+static inline ddp_status ddp_monitored_barrier(ddp_group* group, int32_t wait_all_ranks, int64_t timeout_ms) {
+  ddp_operation operation = ddp_operation_of(DDP_MONITORED_BARRIER, 0, timeout_ms);
+  operation.wait_all_ranks = wait_all_ranks;
+  return ddp_issue(group, &operation, NULL);
+}
 
 /**
  * @name Messages between two ranks
  * Messages start at once and wait only for each other, not for other operations of their group. Messages between two
  * ranks with the same tag arrive in the order in which they were sent; count and type of both sides must agree. A group
- * may have any number of messages in flight, and several threads may wait for them. Source: torch.distributed's send,
- * recv, isend and irecv.
+ * may have any number of messages in flight, and several threads may wait for them. Wait for each that has a work:
+ * until then the library remembers it. Source: torch.distributed's send, recv, isend and irecv.
  * @{
  */
 
-/** Source for ddp_recv() and ddp_irecv() that takes the message of whichever rank sends first. */
+/** Source for ddp_recv() that takes the message of whichever rank sends first. */
 #define DDP_ANY_RANK (-1)
 
-/** Sends the buffer to another rank. Returns once the buffer may be used again; the receiver may not have it yet. */
-DDP_API ddp_status ddp_send(ddp_group* group, ddp_buffer buffer, int32_t destination, uint32_t tag, int64_t timeout_ms);
-/** Waits until the buffer holds what source, a rank or DDP_ANY_RANK, has sent. *sender becomes the rank it came from;
- * sender may be NULL. */
-DDP_API ddp_status ddp_recv(ddp_group* group, ddp_buffer buffer, int32_t source, uint32_t tag, int64_t timeout_ms,
-                            int32_t* sender);
-/** Issues ddp_send() without waiting. Wait for each message: until then the library remembers it. */
-DDP_API ddp_status ddp_isend(ddp_group* group, ddp_buffer buffer, int32_t destination, uint32_t tag, int64_t timeout_ms,
-                             ddp_work* work);
-/** Issues ddp_recv() without waiting. Wait for each message: until then the library remembers it.
- * ddp_work_wait_source() gives the sender. */
-DDP_API ddp_status ddp_irecv(ddp_group* group, ddp_buffer buffer, int32_t source, uint32_t tag, int64_t timeout_ms,
-                             ddp_work* work);
+/** Sends the buffer to another rank. It has ended once the buffer may be used again; the receiver may not have it yet.
+ */
+static inline ddp_status ddp_send(ddp_group* group, ddp_buffer buffer, int32_t destination, uint32_t tag,
+                                  int64_t timeout_ms, ddp_work* work) {
+  ddp_operation operation = ddp_operation_of(DDP_SEND, destination, timeout_ms);
+  operation.input = buffer;
+  operation.tag = tag;
+  return ddp_issue(group, &operation, work);
+}
+/** Receives into the buffer what source, a rank or DDP_ANY_RANK, has sent. Without a work, *sender becomes the rank it
+ * came from; sender may be NULL. With one, ddp_work_wait_source() gives the rank. */
+static inline ddp_status ddp_recv(ddp_group* group, ddp_buffer buffer, int32_t source, uint32_t tag, int64_t timeout_ms,
+                                  int32_t* sender, ddp_work* work) {
+  ddp_operation operation = ddp_operation_of(DDP_RECV, source, timeout_ms);
+  operation.output = buffer;
+  operation.tag = tag;
+  operation.sender = sender;
+  return ddp_issue(group, &operation, work);
+}
 
 /** @} */
 
@@ -202,21 +273,38 @@ DDP_API void ddp_work_drop(ddp_work work);
  * the root of ddp_scatter_object() also for a copy of all. For gradients and the like use the collectives on buffers,
  * which copy nothing.
  * @{ */
+/** Issues a collective on objects, of which this rank gives `count`. */
+static inline ddp_status ddp_issue_objects(ddp_group* group, int32_t kind, const ddp_bytes* objects, size_t count,
+                                           int32_t root, int64_t timeout_ms, ddp_sink sink) {
+  ddp_operation operation = ddp_operation_of(kind, root, timeout_ms);
+  operation.objects = objects;
+  operation.object_count = count;
+  operation.sink = sink;
+  return ddp_issue(group, &operation, NULL);
+}
 /** Delivers root's object on every rank; the other ranks' objects are ignored. Source:
  * torch.distributed.broadcast_object_list. */
-DDP_API ddp_status ddp_broadcast_object(ddp_group* group, ddp_bytes object, int32_t root, int64_t timeout_ms,
-                                        ddp_sink sink);
+static inline ddp_status ddp_broadcast_object(ddp_group* group, ddp_bytes object, int32_t root, int64_t timeout_ms,
+                                              ddp_sink sink) {
+  return ddp_issue_objects(group, DDP_BROADCAST_OBJECT, &object, 1, root, timeout_ms, sink);
+}
 /** Delivers every rank's object on every rank, one delivery for each rank. Source: torch.distributed.all_gather_object.
  */
-DDP_API ddp_status ddp_all_gather_object(ddp_group* group, ddp_bytes object, int64_t timeout_ms, ddp_sink sink);
+static inline ddp_status ddp_all_gather_object(ddp_group* group, ddp_bytes object, int64_t timeout_ms, ddp_sink sink) {
+  return ddp_issue_objects(group, DDP_ALL_GATHER_OBJECT, &object, 1, 0, timeout_ms, sink);
+}
 /** Delivers every rank's object on root. Nothing is delivered on the other ranks, whose sink is ignored. Source:
  * torch.distributed.gather_object. */
-DDP_API ddp_status ddp_gather_object(ddp_group* group, ddp_bytes object, int32_t root, int64_t timeout_ms,
-                                     ddp_sink sink);
+static inline ddp_status ddp_gather_object(ddp_group* group, ddp_bytes object, int32_t root, int64_t timeout_ms,
+                                           ddp_sink sink) {
+  return ddp_issue_objects(group, DDP_GATHER_OBJECT, &object, 1, root, timeout_ms, sink);
+}
 /** Delivers objects[r] of root on rank r. count is the number of root's objects, the group's size; the other ranks'
  * objects are ignored. Source: torch.distributed.scatter_object_list. */
-DDP_API ddp_status ddp_scatter_object(ddp_group* group, const ddp_bytes* objects, size_t count, int32_t root,
-                                      int64_t timeout_ms, ddp_sink sink);
+static inline ddp_status ddp_scatter_object(ddp_group* group, const ddp_bytes* objects, size_t count, int32_t root,
+                                            int64_t timeout_ms, ddp_sink sink) {
+  return ddp_issue_objects(group, DDP_SCATTER_OBJECT, objects, count, root, timeout_ms, sink);
+}
 /** @} */
 
 /** @} */

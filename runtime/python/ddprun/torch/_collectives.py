@@ -12,8 +12,9 @@ from typing import Any, List, Sequence
 
 import torch
 
+from ddprun.torch import _libddp as c
 from ddprun.torch._group import UNSET, GroupMember, done
-from ddprun.torch._libddp import DTYPES, Buffer, Reduction, check, libddp
+from ddprun.torch._libddp import DTYPES, Reduction, issue
 from ddprun.torch._session import milliseconds
 from ddprun.torch._tensors import adjacent, give_back, joined, memory_for, moved, one, plain, same, spread
 
@@ -24,7 +25,7 @@ class Collectives(GroupMember):
     def _all_reduce(self, tensor: torch.Tensor, reduction: Reduction, timeout: int) -> None:
         memory = self._contiguous("all_reduce", tensor)
         view, dtype, exact = self._reducible("all_reduce", memory, reduction)
-        check(libddp.ddp_all_reduce(self._handle, Buffer(view.data_ptr(), view.numel(), dtype), exact, timeout))
+        issue(self._handle, c.ALL_REDUCE, timeout, output=(view.data_ptr(), view.numel(), dtype), reduction=exact)
         give_back(memory, tensor)
 
     def allreduce(self, tensors: List[torch.Tensor], opts: Any = None) -> Any:
@@ -50,7 +51,8 @@ class Collectives(GroupMember):
         tensor, root = one("reduce", tensors), opts.rootRank
         memory = self._contiguous("reduce", tensor)
         view, dtype, exact = self._reducible("reduce", memory, reduction)
-        check(libddp.ddp_reduce(self._handle, Buffer(view.data_ptr(), view.numel(), dtype), exact, root, timeout))
+        buffer = (view.data_ptr(), view.numel(), dtype)
+        issue(self._handle, c.REDUCE, timeout, output=buffer, root=root, reduction=exact)
         if self.rank() == root:
             give_back(memory, tensor)
         return done(tensors)
@@ -60,7 +62,7 @@ class Collectives(GroupMember):
         timeout = self._begin(opts)
         tensor = one("broadcast", tensors)
         memory = self._contiguous("broadcast", tensor)
-        check(libddp.ddp_broadcast(self._handle, moved(memory), opts.rootRank, timeout))
+        issue(self._handle, c.BROADCAST, timeout, output=moved(memory), root=opts.rootRank)
         give_back(memory, tensor)
         return done(tensors)
 
@@ -73,19 +75,19 @@ class Collectives(GroupMember):
                 f"all_gather: the output must have {size} times the input's elements and its type, but is "
                 f"{output.dtype} of {tuple(output.shape)} for {given.dtype} of {tuple(given.shape)}"
             )
-        check(libddp.ddp_all_gather(self._handle, moved(source), moved(memory), timeout))
+        issue(self._handle, c.ALL_GATHER, timeout, moved(source), moved(memory))
         give_back(memory, output)
 
     def _all_gather_list(self, outputs: List[torch.Tensor], given: torch.Tensor, timeout: int) -> None:
         source = self._contiguous("all_gather", given)
         same("all_gather", outputs, given, self.size())
         if adjacent(outputs):
-            whole = moved(outputs[0])
-            whole.count *= len(outputs)
-            check(libddp.ddp_all_gather(self._handle, moved(source), whole, timeout))
+            address, count, dtype = moved(outputs[0])
+            whole = (address, count * len(outputs), dtype)
+            issue(self._handle, c.ALL_GATHER, timeout, moved(source), whole)
             return
         flat = memory_for(source.numel() * len(outputs), source.dtype)
-        check(libddp.ddp_all_gather(self._handle, moved(source), moved(flat), timeout))
+        issue(self._handle, c.ALL_GATHER, timeout, moved(source), moved(flat))
         spread(flat, outputs)
 
     def allgather(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
@@ -132,12 +134,12 @@ class Collectives(GroupMember):
         if self.rank() != root:
             if outputs and outputs[0]:
                 raise ValueError("gather: a list of outputs was given on a rank that is not the root")
-            check(libddp.ddp_gather(self._handle, moved(given), Buffer(), root, timeout))
+            issue(self._handle, c.GATHER, timeout, moved(given), root=root)
             return done([])
         into = one("gather", outputs)
         same("gather", into, given, self.size())
         flat = memory_for(given.numel() * len(into), given.dtype)
-        check(libddp.ddp_gather(self._handle, moved(given), moved(flat), root, timeout))
+        issue(self._handle, c.GATHER, timeout, moved(given), moved(flat), root)
         spread(flat, into)
         return done(outputs)
 
@@ -146,10 +148,10 @@ class Collectives(GroupMember):
         timeout, root = self._begin(opts), opts.rootRank
         source = self._contiguous("gather", given)
         if self.rank() != root:
-            check(libddp.ddp_gather(self._handle, moved(source), Buffer(), root, timeout))
+            issue(self._handle, c.GATHER, timeout, moved(source), root=root)
             return done([output])
         memory = self._contiguous("gather", output)
-        check(libddp.ddp_gather(self._handle, moved(source), moved(memory), root, timeout))
+        issue(self._handle, c.GATHER, timeout, moved(source), moved(memory), root)
         give_back(memory, output)
         return done([output])
 
@@ -163,12 +165,12 @@ class Collectives(GroupMember):
         if self.rank() != root:
             if inputs and inputs[0]:
                 raise ValueError("scatter: a list of inputs was given on a rank that is not the root")
-            check(libddp.ddp_scatter(self._handle, Buffer(), moved(memory), root, timeout))
+            issue(self._handle, c.SCATTER, timeout, output=moved(memory), root=root)
         else:
             parts = [self._contiguous("scatter", part) for part in one("scatter", inputs)]
             same("scatter", parts, output, self.size())
             flat = joined(parts)
-            check(libddp.ddp_scatter(self._handle, moved(flat), moved(memory), root, timeout))
+            issue(self._handle, c.SCATTER, timeout, moved(flat), moved(memory), root)
         give_back(memory, output)
         return done(outputs)
 
@@ -183,8 +185,8 @@ class Collectives(GroupMember):
             )
         part, dtype, exact = self._reducible("reduce_scatter", memory, reduction)
         whole, _, _ = self._reducible("reduce_scatter", source, reduction)
-        from_, to = Buffer(whole.data_ptr(), whole.numel(), dtype), Buffer(part.data_ptr(), part.numel(), dtype)
-        check(libddp.ddp_reduce_scatter(self._handle, from_, to, exact, timeout))
+        from_, to = (whole.data_ptr(), whole.numel(), dtype), (part.data_ptr(), part.numel(), dtype)
+        issue(self._handle, c.REDUCE_SCATTER, timeout, from_, to, reduction=exact)
         give_back(memory, output)
 
     def reduce_scatter(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
@@ -224,7 +226,10 @@ class Collectives(GroupMember):
         scale = 1 if given.dtype in DTYPES else given.element_size()
         counts = ctypes.c_size_t * len(of)
         sent, taken = counts(*(n * scale for n in of)), counts(*(n * scale for n in to))
-        check(libddp.ddp_all_to_all(self._handle, moved(given), sent, moved(into), taken, timeout))
+        issue(
+            self._handle, c.ALL_TO_ALL, timeout, moved(given), moved(into), given_counts=ctypes.addressof(sent),
+            output_counts=ctypes.addressof(taken),
+        )
 
     def _parts(self, what: str, tensor: torch.Tensor, sizes: Sequence[int]) -> List[int]:
         """Returns how many elements each rank's part has: `sizes` rows of the tensor, or equal parts."""
@@ -283,7 +288,7 @@ class Collectives(GroupMember):
 
     def barrier(self, opts: Any = None) -> Any:
         """Waits until every rank has called it."""
-        check(libddp.ddp_barrier(self._handle, self._begin(opts)))
+        issue(self._handle, c.BARRIER, self._begin(opts))
         return done([])
 
     def monitored_barrier(self, opts: Any = None, wait_all_ranks: bool = False) -> None:
@@ -292,4 +297,4 @@ class Collectives(GroupMember):
         given = getattr(opts, "timeout", opts)
         if isinstance(given, timedelta) and given >= timedelta(0):  # 0 is not to wait; negative is none
             timeout = milliseconds(given)
-        check(libddp.ddp_monitored_barrier(self._handle, int(wait_all_ranks), timeout))
+        issue(self._handle, c.MONITORED_BARRIER, timeout, wait_all_ranks=wait_all_ranks)

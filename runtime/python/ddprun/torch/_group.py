@@ -10,7 +10,7 @@ from torch._C import _distributed_c10d as c10d
 from torch.distributed import DistBackendError, ReduceOp
 
 from ddprun.torch import _libddp as c
-from ddprun.torch._libddp import DTYPES, Reduction
+from ddprun.torch._libddp import DTYPES, SUM_OF_ALL, Reduction
 from ddprun.torch._session import Group, milliseconds
 from ddprun.torch._tensors import plain
 
@@ -29,7 +29,6 @@ _OPS = {
 # On bool, whose bytes are 0 or 1.
 _OPS_OF_BOOL = {c.SUM: c.MAX, c.MAX: c.MAX, c.BOR: c.MAX, c.PRODUCT: c.MIN, c.MIN: c.MIN, c.BAND: c.MIN, c.BXOR: c.BXOR}
 _LINEAR = (c.SUM, c.AVG, c.PREMUL_SUM)  # what may be done to the parts of complex numbers
-_SUM = Reduction(c.SUM, 0.0)
 _NOTHING = torch.empty(0, device="cpu")  # the result of what has none; is_completed() goes by a tensor (_messages.py)
 
 
@@ -129,13 +128,13 @@ class GroupMember:
 
     def _reduction(self, what: str, opts: Any) -> Reduction:
         if opts is None:
-            return _SUM
+            return SUM_OF_ALL
         given = getattr(opts, "reduceOp", opts)
         if not isinstance(given, (ReduceOp, ReduceOp.RedOpType)):
-            return _SUM
+            return SUM_OF_ALL
         op = _OPS[getattr(given, "op", given)]
         if op == c.SUM:
-            return _SUM
+            return SUM_OF_ALL
         factor = given.__getstate__()[1] if op == c.PREMUL_SUM else 0.0
         return Reduction(op, float(factor))
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import ctypes
 import threading
 from datetime import timedelta
-from typing import Any, Callable, List, Optional, Sequence, Set
+from typing import Any, List, Optional, Sequence, Set
 
 import torch
 from torch._C import _distributed_c10d as c10d
 from torch.distributed import DistBackendError
 
 from ddprun.torch._group import UNSET, GroupMember, done
-from ddprun.torch._libddp import ANY_RANK, Work, check, libddp
+from ddprun.torch._libddp import ANY_RANK, RECV, SEND, Work, check, issue, libddp
 from ddprun.torch._profile import tensors_of
 from ddprun.torch._session import milliseconds
 from ddprun.torch._tensors import give_back, is_in_cpu_memory, moved, one
@@ -180,7 +180,7 @@ def complete_works() -> None:
 class Messages(GroupMember):
     """send, recv and what collects them."""
 
-    def _message(self, what: str, tensors: Any, start: Callable[..., int], peer: int, tag: int) -> Message:
+    def _message(self, what: str, tensors: Any, kind: int, peer: int, tag: int) -> Message:
         self._require_open()
         tensor = one(what, tensors)
         memory = self._contiguous(what, tensor)
@@ -189,7 +189,8 @@ class Messages(GroupMember):
         if tag < 0:
             raise ValueError(f"{what}: the tag is {tag}, but must not be negative")
         work = Work()
-        check(start(self._handle, moved(memory), peer, tag, self._timeout, ctypes.byref(work)))
+        buffer = moved(memory)
+        issue(self._handle, kind, self._timeout, buffer, buffer, peer, tag=tag, work=ctypes.byref(work))
         message = _latest.message = Message(self, work, memory, tensor if what == "recv" else memory)
         if self._coalesced is not None:
             self._coalesced.append(message)
@@ -197,15 +198,15 @@ class Messages(GroupMember):
 
     def send(self, tensors: List[torch.Tensor], dst: int, tag: int = 0) -> Message:
         """Starts to send a tensor to another rank."""
-        return self._message("send", tensors, libddp.ddp_isend, dst, tag)
+        return self._message("send", tensors, SEND, dst, tag)
 
     def recv(self, tensors: List[torch.Tensor], src: int, tag: int = 0) -> Message:
         """Starts to receive a tensor of another rank."""
-        return self._message("recv", tensors, libddp.ddp_irecv, src, tag)
+        return self._message("recv", tensors, RECV, src, tag)
 
     def recv_anysource(self, tensors: List[torch.Tensor], tag: int = 0) -> Message:
         """Starts to receive a tensor of whichever rank sends first."""
-        return self._message("recv", tensors, libddp.ddp_irecv, ANY_RANK, tag)
+        return self._message("recv", tensors, RECV, ANY_RANK, tag)
 
     def start_coalescing(self, device: Any = None) -> None:
         """Begins to collect the messages that end_coalescing() returns as one work."""

@@ -6,7 +6,7 @@ from typing import Any, Optional, Sequence
 
 import torch
 
-from ddprun.torch._libddp import DTYPES, UINT8, Buffer
+from ddprun.torch._libddp import DTYPES, UINT8, Memory
 
 
 def plain(tensor: torch.Tensor) -> bool:
@@ -29,12 +29,12 @@ def give_back(memory: torch.Tensor, tensor: torch.Tensor) -> None:
             tensor.copy_(memory)
 
 
-def moved(tensor: torch.Tensor) -> Buffer:
+def moved(tensor: torch.Tensor) -> Memory:
     """Returns a contiguous tensor's memory for an operation that only moves it: of any type, as bytes if need be."""
     dtype = DTYPES.get(tensor.dtype)
     if dtype is None:
-        return Buffer(tensor.data_ptr(), tensor.nbytes, UINT8)
-    return Buffer(tensor.data_ptr(), tensor.numel(), dtype)
+        return tensor.data_ptr(), tensor.nbytes, UINT8
+    return tensor.data_ptr(), tensor.numel(), dtype
 
 
 def is_in_cpu_memory(result: Any) -> bool:
