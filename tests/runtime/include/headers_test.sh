@@ -21,10 +21,10 @@ case $language in
   # -Wpedantic objects to what nvcc itself writes.
   cuda) options=(-x cu -Werror all-warnings -Xcompiler -Wall,-Wextra,-Wconversion,-Wshadow,-Werror) ;;
 esac
-extension=h*
+extension='h*'
 [ "$language" = c ] && extension=h
 include=("$runtime"/include "$runtime"/training_kit/include)
-mapfile -t headers < <(cd "$runtime" && find "${include[@]}" -name "*.$extension" -printf '%P\n' | grep -v torch | sort)
+mapfile -t headers < <(find "${include[@]}" -name "*.$extension" -printf '%P\n' | grep -v torch | sort)
 
 bad=0
 compile() {
