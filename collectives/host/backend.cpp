@@ -71,11 +71,10 @@ ddp_backend_status perform(ddp_backend_group* group, std::uint32_t what, std::in
                            ddp_backend_error* error, Body&& body) noexcept {
   return guarded(error, [&] {
     group->start(what, timeout_ms);
-    if (group->other_nodes == nullptr) return body(group->collectives);
     try {
-      body(group->other_nodes->collectives);
+      body();
     } catch (...) {
-      group->other_nodes->transfers.abandon();
+      group->collectives->abandon();
       throw;
     }
   });
@@ -124,8 +123,8 @@ ddp_backend_status all_reduce(ddp_backend_group* group, void* data, std::size_t 
   const Reduction reduction(dtype, op);
   if (!reduction.exists()) return no_reduction(dtype, op, error);
   const std::uint32_t what = fingerprint(Kind::AllReduce, count, type(dtype) << 8 | static_cast<std::uint64_t>(op));
-  return perform(group, what, timeout_ms, error, [&](auto& collectives) {
-    collectives.reduce(bytes_of(data), count, element_size(dtype), reduction, std::nullopt);
+  return perform(group, what, timeout_ms, error, [&] {
+    group->collectives->reduce(bytes_of(data), count, element_size(dtype), reduction, std::nullopt);
   });
 }
 
@@ -136,9 +135,8 @@ ddp_backend_status reduce(ddp_backend_group* group, void* data, std::size_t coun
   if (!reduction.exists()) return no_reduction(dtype, op, error);
   const auto to = static_cast<std::uint32_t>(root);
   const std::uint32_t what = fingerprint(Kind::Reduce, count, type(dtype) << 8 | static_cast<std::uint64_t>(op), to);
-  return perform(group, what, timeout_ms, error, [&](auto& collectives) {
-    collectives.reduce(bytes_of(data), count, element_size(dtype), reduction, to);
-  });
+  return perform(group, what, timeout_ms, error,
+                 [&] { group->collectives->reduce(bytes_of(data), count, element_size(dtype), reduction, to); });
 }
 
 ddp_backend_status broadcast(ddp_backend_group* group, void* data, std::size_t count, ddp_backend_dtype dtype,
@@ -146,16 +144,16 @@ ddp_backend_status broadcast(ddp_backend_group* group, void* data, std::size_t c
   const std::size_t bytes = count * element_size(dtype);
   const auto from = static_cast<std::uint32_t>(root);
   return perform(group, fingerprint(Kind::Broadcast, bytes, from, type(dtype)), timeout_ms, error,
-                 [&](auto& collectives) { collectives.broadcast(bytes_of(data), bytes, from); });
+                 [&] { group->collectives->broadcast(bytes_of(data), bytes, from); });
 }
 
 ddp_backend_status all_gather(ddp_backend_group* group, const void* input, void* output, std::size_t count,
                               ddp_backend_dtype dtype, std::uint32_t, std::int64_t timeout_ms,
                               ddp_backend_error* error) {
   const std::size_t bytes = count * element_size(dtype);
-  return perform(group, fingerprint(Kind::AllGather, bytes, type(dtype)), timeout_ms, error, [&](auto& collectives) {
+  return perform(group, fingerprint(Kind::AllGather, bytes, type(dtype)), timeout_ms, error, [&] {
     group->output_bytes.assign(group->size(), bytes);
-    collectives.all_gather(bytes_of(input), bytes_of(output), group->output_bytes);
+    group->collectives->all_gather(bytes_of(input), bytes_of(output), group->output_bytes);
   });
 }
 
@@ -164,9 +162,9 @@ ddp_backend_status all_gatherv(ddp_backend_group* group, const void* input, void
                                ddp_backend_error* error) {
   std::uint64_t all = 0;
   for (std::uint32_t r = 0; r < group->size(); ++r) all = all * 31 + counts[r] * element_size(dtype);
-  return perform(group, fingerprint(Kind::AllGatherV, all, type(dtype)), timeout_ms, error, [&](auto& collectives) {
+  return perform(group, fingerprint(Kind::AllGatherV, all, type(dtype)), timeout_ms, error, [&] {
     to_bytes(group->output_bytes, counts, group->size(), dtype);
-    collectives.all_gather(bytes_of(input), bytes_of(output), group->output_bytes);
+    group->collectives->all_gather(bytes_of(input), bytes_of(output), group->output_bytes);
   });
 }
 
@@ -176,7 +174,7 @@ ddp_backend_status gather(ddp_backend_group* group, const void* input, void* out
   const std::size_t bytes = count * element_size(dtype);
   const auto to = static_cast<std::uint32_t>(root);
   return perform(group, fingerprint(Kind::Gather, bytes, to, type(dtype)), timeout_ms, error,
-                 [&](auto& collectives) { collectives.gather(bytes_of(input), bytes_of(output), bytes, to); });
+                 [&] { group->collectives->gather(bytes_of(input), bytes_of(output), bytes, to); });
 }
 
 ddp_backend_status scatter(ddp_backend_group* group, const void* input, void* output, std::size_t count,
@@ -185,7 +183,7 @@ ddp_backend_status scatter(ddp_backend_group* group, const void* input, void* ou
   const std::size_t bytes = count * element_size(dtype);
   const auto from = static_cast<std::uint32_t>(root);
   return perform(group, fingerprint(Kind::Scatter, bytes, from, type(dtype)), timeout_ms, error,
-                 [&](auto& collectives) { collectives.scatter(bytes_of(input), bytes_of(output), bytes, from); });
+                 [&] { group->collectives->scatter(bytes_of(input), bytes_of(output), bytes, from); });
 }
 
 ddp_backend_status reduce_scatter(ddp_backend_group* group, const void* input, void* output, std::size_t count,
@@ -194,24 +192,23 @@ ddp_backend_status reduce_scatter(ddp_backend_group* group, const void* input, v
   const Reduction reduction(dtype, op);
   if (!reduction.exists()) return no_reduction(dtype, op, error);
   const std::uint32_t what = fingerprint(Kind::ReduceScatter, count, type(dtype) << 8 | static_cast<std::uint64_t>(op));
-  return perform(group, what, timeout_ms, error, [&](auto& collectives) {
-    collectives.reduce_scatter(bytes_of(input), bytes_of(output), count, element_size(dtype), reduction);
+  return perform(group, what, timeout_ms, error, [&] {
+    group->collectives->reduce_scatter(bytes_of(input), bytes_of(output), count, element_size(dtype), reduction);
   });
 }
 
 ddp_backend_status all_to_all(ddp_backend_group* group, const void* input, const std::size_t* input_counts,
                               void* output, const std::size_t* output_counts, ddp_backend_dtype dtype, std::uint32_t,
                               std::int64_t timeout_ms, ddp_backend_error* error) {
-  return perform(group, fingerprint(Kind::AllToAll, type(dtype)), timeout_ms, error, [&](auto& collectives) {
+  return perform(group, fingerprint(Kind::AllToAll, type(dtype)), timeout_ms, error, [&] {
     to_bytes(group->input_bytes, input_counts, group->size(), dtype);
     to_bytes(group->output_bytes, output_counts, group->size(), dtype);
-    collectives.all_to_all(bytes_of(input), group->input_bytes, bytes_of(output), group->output_bytes);
+    group->collectives->all_to_all(bytes_of(input), group->input_bytes, bytes_of(output), group->output_bytes);
   });
 }
 
 ddp_backend_status barrier(ddp_backend_group* group, std::uint32_t, std::int64_t timeout_ms, ddp_backend_error* error) {
-  return perform(group, fingerprint(Kind::Barrier), timeout_ms, error,
-                 [](auto& collectives) { collectives.barrier(); });
+  return perform(group, fingerprint(Kind::Barrier), timeout_ms, error, [&] { group->collectives->barrier(); });
 }
 
 ddp_backend_status send(ddp_backend_group* group, const void* data, std::size_t bytes, std::int32_t peer,
@@ -264,18 +261,15 @@ void* ordinary_memory(std::size_t bytes) {
 ddp_backend_status allocate(ddp_backend_group* group, std::size_t bytes, std::uint32_t, std::int64_t timeout_ms,
                             void** out, ddp_backend_error* error) {
   return guarded(error, [&] {
-    void* shared = nullptr;
-    if (group->other_nodes == nullptr) {  // the ranks of several nodes could not use it in place
-      group->start(fingerprint(Kind::Allocate, bytes), timeout_ms);
-      shared = group->collectives.buffers().allocate(bytes, group->collectives.steps());
-    }
+    group->start(fingerprint(Kind::Allocate, bytes), timeout_ms);
+    void* const shared = group->collectives->allocate(bytes);
     *out = shared != nullptr ? shared : ordinary_memory(bytes);
   });
 }
 
 void release(ddp_backend_group* group, void* memory) {
   guarded(nullptr, [&] {
-    if (!group->collectives.buffers().free(memory)) std::free(memory);
+    if (!group->collectives->free(memory)) std::free(memory);
   });
 }
 

@@ -5,6 +5,9 @@
 #include <utility>
 
 #include "collectives/host/failure.hpp"
+#include "collectives/host/operations/node_collectives.hpp"
+#include "collectives/host/operations/numa_collectives.hpp"
+#include "collectives/host/operations/shared_collectives.hpp"
 
 using namespace ddp::collectives;
 
@@ -16,14 +19,14 @@ std::vector<std::uint32_t> all_ranks(const Segment& segment) {
   return ranks;
 }
 
-}  // namespace
+std::unique_ptr<Collectives> make_collectives(const Membership& membership, Network* network,
+                                              std::optional<Layout> numa) {
+  if (network != nullptr) return std::make_unique<NodeCollectives>(membership, *network);
+  if (numa) return std::make_unique<NumaCollectives>(membership, std::move(*numa));
+  return std::make_unique<SharedCollectives>(membership);
+}
 
-ddp_backend_group::OtherNodes::OtherNodes(OtherNodesPlan plan, ddp::rendezvous::Descriptor alarm,
-                                          Membership& membership, SharedCollectives& shared)
-    : ring_bytes(plan.ring_bytes),
-      network(std::move(plan), std::move(alarm), membership),
-      transfers(network, membership),
-      collectives(network.layout(), ring_bytes, shared, transfers) {}
+}  // namespace
 
 ddp_backend_group::ddp_backend_group(const std::shared_ptr<const Segment>& segment, std::uint32_t rank,
                                      std::vector<std::int32_t> job_ranks, std::uint32_t ranks_on_node,
@@ -38,19 +41,12 @@ ddp_backend_group::ddp_backend_group(std::shared_ptr<const Segment> segment, std
     : segment_(std::move(segment)),
       ranks_on_node_(ranks_on_node),
       membership(*segment_, place, std::move(ranks), std::move(job_ranks)),
-      collectives(membership, std::move(numa)),
-      other_nodes(plan != nullptr
-                      ? std::make_unique<OtherNodes>(std::move(*plan), std::move(alarm), membership, collectives)
-                      : nullptr),
-      messages(membership, other_nodes != nullptr ? &other_nodes->network : nullptr) {
+      network(plan != nullptr ? std::make_unique<Network>(std::move(*plan), std::move(alarm), membership) : nullptr),
+      collectives(make_collectives(membership, network.get(), std::move(numa))),
+      messages(membership, network.get()) {
   ++live_groups_;
-  collectives.steps().yields_first = true;
-  // A rank that waits in a collective goes on sending what it was asked to send.
-  collectives.steps().meanwhile = [this] {
-    const bool sends = other_nodes != nullptr && other_nodes->transfers.pump();
-    return messages.progress() || sends;
-  };
-  if (other_nodes != nullptr) other_nodes->transfers.meanwhile = [this] { return messages.progress(); };
+  collectives->steps().yields_first = true;
+  collectives->set_meanwhile([this] { return messages.progress(); });
   membership.enter();
 }
 
@@ -65,10 +61,8 @@ void ddp_backend_group::watch(std::vector<ddp::rendezvous::Descriptor> lifelines
                               ddp::rendezvous::Descriptor own_lifeline) {
   own_lifeline_ = std::move(own_lifeline);
   peer_watch_ = PeerWatch::of_this_process();
-  if (other_nodes != nullptr) {
-    Network& network = other_nodes->network;
-    watched_.push_back(peer_watch_->watch_always(network.events(), [&network] { network.serve(); }));
-  }
+  if (network != nullptr)
+    watched_.push_back(peer_watch_->watch_always(network->events(), [this] { network->serve(); }));
   peer_watch_->words().hold(segment_->liveness(membership.rank()));
   for (std::uint32_t rank = 0; rank < lifelines.size(); ++rank) {
     if (!lifelines[rank]) continue;
@@ -77,18 +71,13 @@ void ddp_backend_group::watch(std::vector<ddp::rendezvous::Descriptor> lifelines
 }
 
 void ddp_backend_group::link(const Notes& notes) {
-  if (other_nodes != nullptr) other_nodes->network.link_first_ranks(notes);
+  if (network != nullptr) network->link_first_ranks(notes);
 }
 
 void ddp_backend_group::abort() {
   membership.give_up();
-  if (other_nodes != nullptr) other_nodes->network.abort();
+  if (network != nullptr) network->abort();
   messages.give_up();
-}
-
-void ddp_backend_group::start(std::uint32_t what, std::int64_t timeout_ms) {
-  collectives.steps().start(what, timeout_ms, most_looks());
-  if (other_nodes != nullptr) other_nodes->transfers.start(collectives.steps().call(), timeout_ms, most_looks());
 }
 
 int ddp_backend_group::most_looks() {

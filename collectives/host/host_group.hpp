@@ -14,7 +14,6 @@
 #include "collectives/host/memory/waiting.hpp"
 #include "collectives/host/nodes/formation.hpp"
 #include "collectives/host/nodes/network.hpp"
-#include "collectives/host/nodes/node_collectives.hpp"
 #include "collectives/host/nodes/transfers.hpp"
 #include "collectives/host/operations/messages.hpp"
 #include "collectives/host/operations/shared_collectives.hpp"
@@ -43,10 +42,8 @@ struct ddp_backend_group {
   void abort();
 
   // Begins a collective, see Steps::start().
-  void start(std::uint32_t what, std::int64_t timeout_ms);
-  std::uint32_t size() const {
-    return other_nodes != nullptr ? other_nodes->network.layout().size() : membership.size();
-  }
+  void start(std::uint32_t what, std::int64_t timeout_ms) { collectives->start(what, timeout_ms, most_looks()); }
+  std::uint32_t size() const { return network != nullptr ? network->layout().size() : membership.size(); }
 
   // How often a wait may look before it sleeps: 0 if this rank has no CPU of its own, or before all ranks have entered.
   int most_looks();
@@ -59,19 +56,9 @@ struct ddp_backend_group {
   const std::uint32_t ranks_on_node_;
 
  public:
-  // What a group on several nodes has besides.
-  struct OtherNodes {
-    OtherNodes(ddp::collectives::OtherNodesPlan plan, ddp::rendezvous::Descriptor alarm,
-               ddp::collectives::Membership& membership, ddp::collectives::SharedCollectives& shared);
-    const std::size_t ring_bytes;
-    ddp::collectives::Network network;
-    ddp::collectives::Transfers transfers;
-    ddp::collectives::NodeCollectives collectives;
-  };
-
   ddp::collectives::Membership membership;
-  ddp::collectives::SharedCollectives collectives;
-  const std::unique_ptr<OtherNodes> other_nodes;
+  const std::unique_ptr<ddp::collectives::Network> network;  // null if all ranks share memory
+  const std::unique_ptr<ddp::collectives::Collectives> collectives;
   ddp::collectives::Messages messages;
   std::vector<std::size_t> input_bytes, output_bytes;  // the running collective's sizes by rank
 

@@ -45,8 +45,8 @@ ReduceOp checked_reduce_op(const char* what, const ddp_reduction& reduction, std
   const std::optional<ReduceOp> op = collectives::to_reduce_op(reduction.op);
   if (!op) invalid_argument(std::string(what) + ": there is no reduction " + std::to_string(reduction.op));
   const bool is_floating_point = collectives::is_floating_point(dtype);
-  if ((op == ReduceOp::Average || op == ReduceOp::WeightedSum) && !is_floating_point) {
-    invalid_argument(std::string(what) + ": " + (op == ReduceOp::Average ? "an average" : "a weighted sum") + " of " +
+  if ((*op == ReduceOp::Average || *op == ReduceOp::WeightedSum) && !is_floating_point) {
+    invalid_argument(std::string(what) + ": " + (*op == ReduceOp::Average ? "an average" : "a weighted sum") + " of " +
                      dtype_name(dtype) + " would round; it takes floating-point types only");
   }
   if (is_bitwise(*op) && is_floating_point) {

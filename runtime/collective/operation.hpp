@@ -32,6 +32,17 @@ enum class OperationKind : std::int32_t {
   Allocate,
 };
 
+constexpr bool is_barrier(OperationKind kind) {
+  return kind == OperationKind::Barrier || kind == OperationKind::MonitoredBarrier;
+}
+constexpr bool is_on_objects(OperationKind kind) {
+  return kind >= OperationKind::BroadcastObject && kind <= OperationKind::ScatterObject;
+}
+constexpr bool has_root(OperationKind kind) {
+  return kind == OperationKind::Reduce || kind == OperationKind::Broadcast || kind == OperationKind::Gather ||
+         kind == OperationKind::Scatter || (is_on_objects(kind) && kind != OperationKind::AllGatherObject);
+}
+
 constexpr std::int32_t kAnyRank = DDP_ANY_RANK;
 constexpr std::int32_t kNoDevice = -1;  // CPU memory
 
@@ -67,12 +78,10 @@ struct Operation {
 
   // Returns the size of this rank's contribution.
   std::size_t bytes() const;
-  bool reduces() const;
-  bool is_message() const;
+  bool reduces() const {
+    return kind == OperationKind::AllReduce || kind == OperationKind::Reduce || kind == OperationKind::ReduceScatter;
+  }
+  bool is_message() const { return kind == OperationKind::Send || kind == OperationKind::Receive; }
 };
-
-bool is_barrier(OperationKind kind);
-bool has_root(OperationKind kind);
-bool is_on_objects(OperationKind kind);
 
 }  // namespace ddp::runtime

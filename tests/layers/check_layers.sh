@@ -92,8 +92,8 @@ alone launcher/agent timers
 only collectives gloo
 only collectives gpu
 only collectives host
-only collectives/host memory      nodes
-only collectives/host nodes       memory operations
+only collectives/host memory
+only collectives/host nodes       memory
 only collectives/host operations  memory nodes
 
 only runtime base

@@ -18,8 +18,8 @@
 #include <string>
 #include <vector>
 
+#include "collectives/host/memory/notes.hpp"
 #include "collectives/host/memory/segment.hpp"
-#include "collectives/host/nodes/notes.hpp"
 #include "rendezvous/base/descriptor.hpp"
 
 namespace ddp::collectives {

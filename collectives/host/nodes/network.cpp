@@ -31,6 +31,7 @@ constexpr int kBusyMs = 1;    // while links are being made
 
 Network::Network(OtherNodesPlan plan, Descriptor alarm, Membership& membership)
     : layout_(std::move(plan.layout)),
+      ring_bytes_(plan.ring_bytes),
       endpoints_(std::move(plan.endpoints)),
       secrets_(plan.secrets),
       membership_(membership),

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -20,10 +21,10 @@
 #include <vector>
 
 #include "collectives/host/memory/membership.hpp"
+#include "collectives/host/memory/notes.hpp"
 #include "collectives/host/nodes/formation.hpp"
 #include "collectives/host/nodes/layout.hpp"
 #include "collectives/host/nodes/link.hpp"
-#include "collectives/host/nodes/notes.hpp"
 
 namespace ddp::collectives {
 
@@ -36,6 +37,8 @@ class Network {
   Network& operator=(const Network&) = delete;
 
   const Layout& layout() const { return layout_; }
+  // Returns the bytes of the smallest rings of any node, which is equal on all ranks.
+  std::size_t ring_bytes() const { return ring_bytes_; }
 
   // Returns a descriptor that is readable when serve() has something to do.
   int events() const { return events_.get(); }
@@ -80,6 +83,7 @@ class Network {
   void ring() const;
 
   const Layout layout_;
+  const std::size_t ring_bytes_;
   const std::vector<Endpoint> endpoints_;
   const LinkSecrets secrets_;
   Membership& membership_;

@@ -7,8 +7,8 @@
 
 namespace ddp::collectives {
 
-void NumaCollectives::reduce(unsigned char* data, std::size_t count, std::size_t element, const Reduction& reduction,
-                             std::optional<std::uint32_t> root) {
+void NumaCollectives::reduce_chunks(unsigned char* data, std::size_t count, std::size_t element,
+                                    const Reduction& reduction, std::optional<std::uint32_t> root) {
   const std::size_t each = even_chunk(count, chunk_bytes(reduction, element) / element);
   for (std::size_t done = 0; done < count; done += each) {
     const Chunk chunk =
@@ -71,13 +71,13 @@ void NumaCollectives::add_own_node(const Chunk& chunk, const Reduction& reductio
   for (const std::uint32_t r : ranks) {
     if (r != layout_.rank) steps_.await(r, chunk.contributions);
   }
-  sources_.resize(ranks.size());
+  node_sources_.resize(ranks.size());
   for (std::uint32_t i = 0; i < kPieces; ++i) {
     const Slice piece = piece_of(chunk, layout_.index, i);
     for (std::size_t k = 0; k < ranks.size(); ++k) {
       const unsigned char* const shown =
           ranks[k] == layout_.rank ? chunk.data : steps_.of(ranks[k], chunk.contributions);
-      sources_[k] = shown + piece.begin * chunk.element;
+      node_sources_[k] = shown + piece.begin * chunk.element;
     }
     const unsigned char* sum_before = nullptr;
     if (layout_.node > 0) {
@@ -87,8 +87,8 @@ void NumaCollectives::add_own_node(const Chunk& chunk, const Reduction& reductio
     }
     const auto stage = layout_.node == last_node() ? Reduction::Stage::Last : Reduction::Stage::More;
     if (piece.count() > 0) {
-      reduction.run_stage(sum_before, sources_.data(), sources_.size(), steps_.own(chunk.sums[i]), piece.count(),
-                          stage);
+      reduction.run_stage(sum_before, node_sources_.data(), node_sources_.size(), steps_.own(chunk.sums[i]),
+                          piece.count(), stage);
     }
     steps_.publish(chunk.sums[i]);
   }
@@ -116,7 +116,7 @@ void NumaCollectives::take_results(const Chunk& chunk, std::uint32_t node, const
   }
 }
 
-void NumaCollectives::broadcast(unsigned char* data, std::size_t bytes, std::uint32_t root) {
+void NumaCollectives::broadcast_chunks(unsigned char* data, std::size_t bytes, std::uint32_t root) {
   const std::uint32_t lanes = layout_.lanes;
   const std::size_t chunk_and_slice = steps_.most_bytes_of_two() / (lanes + 1) * lanes;
   const std::size_t most = std::min(kChunkBytes, chunk_and_slice);
@@ -142,8 +142,8 @@ void NumaCollectives::broadcast(unsigned char* data, std::size_t bytes, std::uin
   }
 }
 
-void NumaCollectives::all_gather(unsigned char* output, const std::vector<std::size_t>& bytes,
-                                 const std::vector<std::size_t>& begins) {
+void NumaCollectives::all_gather_chunks(const unsigned char* input, unsigned char* output,
+                                        const std::vector<std::size_t>& bytes, const std::vector<std::size_t>& begins) {
   const std::uint32_t rank = layout_.rank, lanes = layout_.lanes, size = layout_.size();
   // The ranks of other NUMA nodes are dealt to the lanes: number n is passed on by lane n % lanes, in place n / lanes.
   const auto number = [&](std::uint32_t r) {
@@ -152,6 +152,7 @@ void NumaCollectives::all_gather(unsigned char* output, const std::vector<std::s
   const std::uint32_t most_passed_on = (size - 1) / lanes;  // by a rank of the smallest NUMA node
   const std::size_t most = std::min(kChunkBytes, steps_.most_bytes() / (1 + most_passed_on));
   const std::size_t longest = *std::max_element(bytes.begin(), bytes.end());
+  copy(output + begins[rank], input, bytes[rank]);
   for (std::size_t done = 0; done < longest; done += most) {
     const std::size_t some = std::min(longest - done, most);
     const auto length = [&](std::uint32_t r) { return bytes[r] > done ? std::min(bytes[r] - done, some) : 0; };

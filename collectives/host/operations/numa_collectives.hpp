@@ -10,7 +10,7 @@
 //     NUMA node 0   x0+x1 ─────▶ NUMA node 1   +x2+x3 ─────▶ NUMA node 2   +x4+x5 = result
 //                   result ◀────────────────── result ◀──────────────────── (each fetches it from the last)
 //
-// SharedCollectives chooses, and has the sizes that are too small for this. One thread at a time.
+// SharedCollectives has the sizes that are too small for this.
 #pragma once
 
 #include <array>
@@ -21,22 +21,22 @@
 #include <vector>
 
 #include "collectives/host/nodes/layout.hpp"
-#include "collectives/host/operations/reductions.hpp"
+#include "collectives/host/operations/shared_collectives.hpp"
 #include "collectives/host/operations/slices.hpp"
-#include "collectives/host/operations/steps.hpp"
 
 namespace ddp::collectives {
 
-class NumaCollectives {
+class NumaCollectives final : public SharedCollectives {
  public:
   // The nodes of `layout` are NUMA nodes, and the ranks of each follow each other.
-  NumaCollectives(Layout layout, Steps& steps) : layout_(std::move(layout)), steps_(steps) {}
+  NumaCollectives(const Membership& membership, Layout layout)
+      : SharedCollectives(membership), layout_(std::move(layout)) {}
 
-  void reduce(unsigned char* data, std::size_t count, std::size_t element, const Reduction& reduction,
-              std::optional<std::uint32_t> root);
-  void broadcast(unsigned char* data, std::size_t bytes, std::uint32_t root);
-  // This rank's part is in `output` already; `begins[r]` is where rank r's begins.
-  void all_gather(unsigned char* output, const std::vector<std::size_t>& bytes, const std::vector<std::size_t>& begins);
+  void reduce_chunks(unsigned char* data, std::size_t count, std::size_t element, const Reduction& reduction,
+                     std::optional<std::uint32_t> root) override;
+  void broadcast_chunks(unsigned char* data, std::size_t bytes, std::uint32_t root) override;
+  void all_gather_chunks(const unsigned char* input, unsigned char* output, const std::vector<std::size_t>& bytes,
+                         const std::vector<std::size_t>& begins) override;
 
  private:
   // A lane's slice is passed on in pieces, so that a NUMA node adds to one while the node before sums the next.
@@ -64,8 +64,7 @@ class NumaCollectives {
   std::uint32_t last_node() const { return layout_.node_count() - 1; }
 
   const Layout layout_;
-  Steps& steps_;
-  std::vector<const unsigned char*> sources_;
+  std::vector<const unsigned char*> node_sources_;
 };
 
 }  // namespace ddp::collectives

@@ -24,15 +24,13 @@ struct ExchangeHeader {
 
 }  // namespace
 
-SharedCollectives::SharedCollectives(const Membership& membership, std::optional<Layout> numa)
-    : rank_(membership.rank()),
+SharedCollectives::SharedCollectives(const Membership& membership)
+    : steps_(membership),
+      rank_(membership.rank()),
       size_(membership.size()),
-      steps_(membership),
       buffers_(membership),
       sources_(membership.size()),
-      in_place_(membership.size()) {
-  if (numa) numa_.emplace(std::move(*numa), steps_);
-}
+      in_place_(membership.size()) {}
 
 std::size_t SharedCollectives::chunk_bytes() const { return std::min(kChunkBytes, steps_.most_bytes()); }
 
@@ -41,7 +39,11 @@ void SharedCollectives::reduce(unsigned char* data, std::size_t count, std::size
   if (count * element <= std::min(kFlatBytes / size_, chunk_bytes()))
     return reduce_flat(data, count, element, reduction, root);
   if (meet_in_place(data, count * element)) return reduce_in_place(data, count, element, reduction, root);
-  if (numa_) return numa_->reduce(data, count, element, reduction, root);
+  reduce_chunks(data, count, element, reduction, root);
+}
+
+void SharedCollectives::reduce_chunks(unsigned char* data, std::size_t count, std::size_t element,
+                                      const Reduction& reduction, std::optional<std::uint32_t> root) {
   // A chunk and one slice of it share what a collective may use of a ring.
   const std::size_t slice_and_chunk = steps_.most_bytes_of_two() / (size_ + 1) * size_;
   const std::size_t each = even_chunk(count, std::min(kChunkBytes, slice_and_chunk) / element);
@@ -156,7 +158,11 @@ void SharedCollectives::broadcast(unsigned char* data, std::size_t bytes, std::u
     }
     return barrier();
   }
-  if (numa_ && bytes > kFlatBytes) return numa_->broadcast(data, bytes, root);
+  if (bytes > kFlatBytes) return broadcast_chunks(data, bytes, root);
+  SharedCollectives::broadcast_chunks(data, bytes, root);
+}
+
+void SharedCollectives::broadcast_chunks(unsigned char* data, std::size_t bytes, std::uint32_t root) {
   for (std::size_t done = 0; done < bytes;) {
     const std::size_t some = std::min(bytes - done, chunk_bytes());
     const Step step = steps_.begin(some);
@@ -174,8 +180,7 @@ void SharedCollectives::all_gather(const unsigned char* input, unsigned char* ou
                                    const std::vector<std::size_t>& bytes) {
   set_begins(received_, bytes);
   const std::size_t all_bytes = received_.back() + bytes.back();
-  const bool has_own = buffers_.were_used();  // the others may read it there
-  if (has_own) copy(output + received_[rank_], input, bytes[rank_]);
+  if (buffers_.were_used()) copy(output + received_[rank_], input, bytes[rank_]);  // the others may read it there
   if (meet_in_place(output, all_bytes)) {
     for (std::uint32_t i = 1; i < size_; ++i) {
       const std::uint32_t r = (rank_ + i) % size_;
@@ -183,10 +188,13 @@ void SharedCollectives::all_gather(const unsigned char* input, unsigned char* ou
     }
     return barrier();
   }
-  if (numa_ && all_bytes > kFlatBytes) {
-    copy(output + received_[rank_], input, bytes[rank_]);
-    return numa_->all_gather(output, bytes, received_);
-  }
+  if (all_bytes > kFlatBytes) return all_gather_chunks(input, output, bytes, received_);
+  SharedCollectives::all_gather_chunks(input, output, bytes, received_);
+}
+
+void SharedCollectives::all_gather_chunks(const unsigned char* input, unsigned char* output,
+                                          const std::vector<std::size_t>& bytes,
+                                          const std::vector<std::size_t>& begins) {
   const std::size_t most = *std::max_element(bytes.begin(), bytes.end());
   for (std::size_t done = 0; done < most;) {
     const std::size_t some = std::min(most - done, chunk_bytes());
@@ -194,11 +202,11 @@ void SharedCollectives::all_gather(const unsigned char* input, unsigned char* ou
     const Step step = steps_.begin(some);
     copy(steps_.own(step), input + done, length(rank_));
     steps_.publish(step);
-    if (!has_own) copy(output + received_[rank_] + done, input + done, length(rank_));
+    if (!buffers_.were_used()) copy(output + begins[rank_] + done, input + done, length(rank_));
     for (std::uint32_t i = 1; i < size_; ++i) {
       const std::uint32_t r = (rank_ + i) % size_;
       steps_.await(r, step);
-      copy(output + received_[r] + done, steps_.of(r, step), length(r));
+      copy(output + begins[r] + done, steps_.of(r, step), length(r));
     }
     done += some;
   }

@@ -124,7 +124,7 @@ TEST_CASE("host group: another user gets no shared memory, also if it says it is
         };
         ddp_backend_group* group =
             join_group(server.port(), "g", rank, 2, 30'000, become, lies ? std::optional(roots) : std::nullopt);
-        const bool is_apart = group->other_nodes != nullptr;
+        const bool is_apart = group->network != nullptr;
         return is_apart ? sum_once(group, 2) : 3;
       };
     };

@@ -183,11 +183,10 @@ void send_bytes(const Membership& membership, std::uint32_t senders, Reads reads
 }
 
 // Sums 32-bit numbers of all ranks. Returns nothing, but throws if a sum is wrong.
-template <typename Collectives>
 void sum_numbers(Collectives& collectives, const Membership& membership, std::size_t count) {
   std::vector<std::int32_t> values(count);
   for (std::size_t i = 0; i < count; ++i) values[i] = static_cast<std::int32_t>((i + 1) << (8 * membership.rank()));
-  collectives.steps().start(kWhat, kTimeoutMs, 0);
+  collectives.start(kWhat, kTimeoutMs, 0);
   const Reduction sum(2, 0);
   collectives.reduce(reinterpret_cast<unsigned char*>(values.data()), count, sizeof(std::int32_t), sum, std::nullopt);
   const std::uint32_t ones = membership.size() == 2 ? 0x101 : 0x10101;
@@ -258,7 +257,7 @@ TEST_CASE("flag protocol: both steps of a reduction have their memory before the
     // The results do not fit behind the contributions, and where the ring begins is the broadcast just before.
     std::vector<unsigned char> bytes(8 * kLine);
     for (const std::size_t lines : {2U, 8U}) {
-      collectives.steps().start(kWhat, kTimeoutMs, 0);
+      collectives.start(kWhat, kTimeoutMs, 0);
       collectives.broadcast(bytes.data(), lines * kLine, 0);
     }
     sum_numbers(collectives, membership, 384);
@@ -281,9 +280,8 @@ TEST_CASE("flag protocol: a reduction, a broadcast and a gathering along two NUM
     World world(4, 32 * kLine);
     world.bounds = {.switches = 1, .old_values = 0};
     world.each_rank([&](const Membership& membership) {
-      Steps steps(membership);
-      steps.start(kWhat, kTimeoutMs, 0);
-      NumaCollectives collectives(Layout({0, 0, 2, 2}, membership.rank()), steps);
+      NumaCollectives collectives(membership, Layout({0, 0, 2, 2}, membership.rank()));
+      collectives.start(kWhat, kTimeoutMs, 0);
       collective(collectives, membership.rank());
     });
     check_all_runs(what, world);
@@ -293,18 +291,19 @@ TEST_CASE("flag protocol: a reduction, a broadcast and a gathering along two NUM
     std::vector<std::int32_t> values(100);
     for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<std::int32_t>((i + 1) << (6 * rank));
     const Reduction sum(2, 0);
-    collectives.reduce(reinterpret_cast<unsigned char*>(values.data()), values.size(), 4, sum, std::nullopt);
+    collectives.reduce_chunks(reinterpret_cast<unsigned char*>(values.data()), values.size(), 4, sum, std::nullopt);
     for (std::size_t i = 0; i < values.size(); ++i) expect(static_cast<std::uint32_t>(values[i]), (i + 1) * 0x41041);
   });
   run("a broadcast to 2 NUMA nodes", [](NumaCollectives& collectives, std::uint32_t rank) {
     std::vector<unsigned char> bytes(15 * kLine, rank == 0 ? 7 : 0);
-    collectives.broadcast(bytes.data(), bytes.size(), 0);
+    collectives.broadcast_chunks(bytes.data(), bytes.size(), 0);
     expect_bytes(bytes.data(), bytes.size(), 7);
   });
   run("a gathering of 2 NUMA nodes", [](NumaCollectives& collectives, std::uint32_t rank) {
     std::vector<unsigned char> all(4 * kLine);
     std::fill_n(all.begin() + static_cast<std::ptrdiff_t>(rank * kLine), kLine, rank + 1);
-    collectives.all_gather(all.data(), {kLine, kLine, kLine, kLine}, {0, kLine, 2 * kLine, 3 * kLine});
+    collectives.all_gather_chunks(all.data() + rank * kLine, all.data(), {kLine, kLine, kLine, kLine},
+                                  {0, kLine, 2 * kLine, 3 * kLine});
     for (std::uint32_t r = 0; r < 4; ++r) expect_bytes(all.data() + r * kLine, kLine, r + 1);
   });
 }

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "collectives/host/nodes/node_collectives.hpp"
 #include "collectives/host/operations/copies.hpp"
+#include "collectives/host/operations/node_collectives.hpp"
 
 namespace ddp::collectives {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "collectives/host/nodes/notes.hpp"
+#include "collectives/host/memory/notes.hpp"
 
 #include <algorithm>
 #include <string_view>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "collectives/host/nodes/node_collectives.hpp"
+#include "collectives/host/operations/node_collectives.hpp"
 
 #include <algorithm>
 #include <deque>
@@ -19,9 +19,26 @@ constexpr std::size_t kAhead = 2;
 
 }  // namespace
 
-NodeCollectives::NodeCollectives(const Layout& layout, std::size_t ring_bytes, SharedCollectives& shared,
-                                 Transfers& transfers)
-    : layout_(layout), shared_(shared), steps_(shared.steps()), transfers_(transfers), most_bytes_(ring_bytes / 2) {}
+NodeCollectives::NodeCollectives(const Membership& membership, Network& network)
+    : layout_(network.layout()),
+      shared_(membership),
+      steps_(shared_.steps()),
+      transfers_(network, membership),
+      most_bytes_(network.ring_bytes() / 2) {}
+
+// A rank that waits for ranks of its node goes on sending what it was asked to send.
+void NodeCollectives::set_meanwhile(std::function<bool()> meanwhile) {
+  transfers_.meanwhile = meanwhile;
+  steps_.meanwhile = [this, meanwhile] {
+    const bool sends = transfers_.pump();
+    return meanwhile() || sends;
+  };
+}
+
+void NodeCollectives::start(std::uint32_t what, std::int64_t timeout_ms, int most_looks) {
+  steps_.start(what, timeout_ms, most_looks);
+  transfers_.start(steps_.call(), timeout_ms, most_looks);
+}
 
 // In round i a node passes on what it has to the node 2^i before it, and gets as much from the node 2^i after it.
 void NodeCollectives::exchange(unsigned char* all, const std::vector<std::size_t>& begin) {

@@ -10,39 +10,40 @@
 //     result   ◀─────────── result   ◀──────────── result                        both directions are busy
 //
 // What is small goes through the first rank of each node, and takes as many rounds as the logarithm of the nodes.
-//
-// The functions have the meaning of those in ddp/backend.h; sizes are in bytes where no type is given. They throw
-// Failure. One thread at a time.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <vector>
 
 #include "collectives/host/nodes/layout.hpp"
+#include "collectives/host/nodes/network.hpp"
 #include "collectives/host/nodes/transfers.hpp"
-#include "collectives/host/operations/reductions.hpp"
 #include "collectives/host/operations/shared_collectives.hpp"
 
 namespace ddp::collectives {
 
-class NodeCollectives {
+class NodeCollectives final : public Collectives {
  public:
-  // `ring_bytes` is equal on all ranks.
-  NodeCollectives(const Layout& layout, std::size_t ring_bytes, SharedCollectives& shared, Transfers& transfers);
+  NodeCollectives(const Membership& membership, Network& network);
 
+  Steps& steps() override { return steps_; }
+  void set_meanwhile(std::function<bool()> meanwhile) override;
+  void start(std::uint32_t what, std::int64_t timeout_ms, int most_looks) override;
+  void abandon() override { transfers_.abandon(); }
   void reduce(unsigned char* data, std::size_t count, std::size_t element, const Reduction& reduction,
-              std::optional<std::uint32_t> root);
+              std::optional<std::uint32_t> root) override;
   void reduce_scatter(const unsigned char* input, unsigned char* output, std::size_t count, std::size_t element,
-                      const Reduction& reduction);
-  void broadcast(unsigned char* data, std::size_t bytes, std::uint32_t root);
-  void all_gather(const unsigned char* input, unsigned char* output, const std::vector<std::size_t>& bytes);
-  void gather(const unsigned char* input, unsigned char* output, std::size_t bytes, std::uint32_t root);
-  void scatter(const unsigned char* input, unsigned char* output, std::size_t bytes, std::uint32_t root);
+                      const Reduction& reduction) override;
+  void broadcast(unsigned char* data, std::size_t bytes, std::uint32_t root) override;
+  void all_gather(const unsigned char* input, unsigned char* output, const std::vector<std::size_t>& bytes) override;
+  void gather(const unsigned char* input, unsigned char* output, std::size_t bytes, std::uint32_t root) override;
+  void scatter(const unsigned char* input, unsigned char* output, std::size_t bytes, std::uint32_t root) override;
   void all_to_all(const unsigned char* input, const std::vector<std::size_t>& input_bytes, unsigned char* output,
-                  const std::vector<std::size_t>& output_bytes);
-  void barrier();
+                  const std::vector<std::size_t>& output_bytes) override;
+  void barrier() override;
 
  private:
   // Elements first..end of the data, or of a chunk.
@@ -90,9 +91,9 @@ class NodeCollectives {
   std::uint32_t node_at(std::uint32_t distance) const { return (layout_.node + distance) % layout_.node_count(); }
 
   const Layout& layout_;
-  SharedCollectives& shared_;
+  SharedCollectives shared_;
   Steps& steps_;
-  Transfers& transfers_;
+  Transfers transfers_;
   const std::size_t most_bytes_;  // a step may have, on every node
   std::vector<const unsigned char*> sources_;
   std::vector<unsigned char> scratch_, received_;
