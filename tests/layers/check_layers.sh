@@ -165,7 +165,7 @@ absent "$library runtime" 'std::[io]?(string|f)stream'  'rendezvous/base/(text_s
 
 # The Python package imports nothing but these: Python's own library, and cloudpickle if it is there. The program of its
 # workers runs as a script, before they know where the package is.
-own='__future__|_pickle|collections|ctypes|dataclasses|fcntl|functools|importlib|io|json|os|pickle|runpy|signal|struct|subprocess|sys|sysconfig|tempfile|time|traceback|types|typing'
+own='__future__|_pickle|collections|contextlib|ctypes|dataclasses|fcntl|functools|importlib|io|json|os|pickle|runpy|signal|struct|subprocess|sys|sysconfig|tempfile|threading|time|traceback|types|typing'
 check_imports() {
   local found
   found=$(grep -nPH "^\s*(from|import) +(?!($1)\b)" "${@:2}")
@@ -176,6 +176,6 @@ check_imports() {
 }
 mapfile -t modules < <(ls runtime/python/ddprun/*.py | grep -v /_kubeflow.py)
 check_imports "$own|cloudpickle|ddprun" "${modules[@]}"
-check_imports "$own|atexit|datetime|ssl|threading|urllib" runtime/python/ddprun/_kubeflow.py  # imported where it is used
+check_imports "$own|atexit|datetime|ssl|urllib" runtime/python/ddprun/_kubeflow.py  # imported where it is used
 check_imports "$own|cloudpickle" runtime/python/ddprun/_worker.py
 exit $bad
