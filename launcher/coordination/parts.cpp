@@ -24,7 +24,7 @@
 #include "rendezvous/base/file_limit.hpp"
 #include "rendezvous/base/random_id.hpp"
 #include "rendezvous/base/text.hpp"
-#include "rendezvous/etcd/revoke.hpp"
+#include "rendezvous/etcd/client.hpp"
 #include "rendezvous/journal/file_journal.hpp"
 #include "rendezvous/journal/memory_journal.hpp"
 #include "rendezvous/net/addresses/own_address.hpp"
