@@ -34,7 +34,6 @@ add_library(ddprun_control STATIC
   link/failures.cpp
   link/messages.cpp
   link/printable.cpp
-  link/shallow_json.cpp
   membership/cipher.cpp
   membership/handshake.cpp
   membership/munge.cpp

@@ -8,7 +8,7 @@
 #include "launcher/text/json_text.hpp"
 #include "launcher/text/ranges.hpp"
 #include "rendezvous/agent_client.hpp"
-#include "rendezvous/link/shallow_json.hpp"
+#include "rendezvous/base/shallow_json.hpp"
 
 namespace ddp::launcher {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "rendezvous/agent_client.hpp"
 #include "rendezvous/link/accept.hpp"
-#include "rendezvous/link/shallow_json.hpp"
+#include "rendezvous/base/shallow_json.hpp"
 
 namespace ddp::launcher {
 namespace {

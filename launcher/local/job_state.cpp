@@ -7,7 +7,7 @@
 #include "launcher/local/job_answers.hpp"
 #include "launcher/text/json_text.hpp"
 #include "rendezvous/agent_client.hpp"
-#include "rendezvous/link/shallow_json.hpp"
+#include "rendezvous/base/shallow_json.hpp"
 
 namespace ddp::launcher {
 namespace {

@@ -18,7 +18,7 @@
 #include "rendezvous/base/text.hpp"
 #include "rendezvous/error_file_schema.hpp"
 #include "rendezvous/link/printable.hpp"
-#include "rendezvous/link/shallow_json.hpp"
+#include "rendezvous/base/shallow_json.hpp"
 
 namespace ddp::launcher {
 

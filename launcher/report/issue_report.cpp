@@ -15,7 +15,7 @@
 #include "rendezvous/base/descriptor.hpp"
 #include "rendezvous/base/text.hpp"
 #include "rendezvous/link/printable.hpp"
-#include "rendezvous/link/shallow_json.hpp"
+#include "rendezvous/base/shallow_json.hpp"
 
 namespace ddp::launcher {
 namespace {

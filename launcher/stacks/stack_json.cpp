@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "launcher/text/json_text.hpp"
-#include "rendezvous/link/shallow_json.hpp"
+#include "rendezvous/base/shallow_json.hpp"
 
 namespace ddp::launcher {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "rendezvous/link/message_json.hpp"
 #include "rendezvous/link/printable.hpp"
-#include "rendezvous/link/shallow_json.hpp"
+#include "rendezvous/base/shallow_json.hpp"
 
 namespace ddp::rendezvous {
 

@@ -13,7 +13,7 @@
 #include "rendezvous/link/check_message.hpp"
 #include "rendezvous/link/failures.hpp"
 #include "rendezvous/link/printable.hpp"
-#include "rendezvous/link/shallow_json.hpp"
+#include "rendezvous/base/shallow_json.hpp"
 
 namespace ddp::rendezvous {
 namespace {

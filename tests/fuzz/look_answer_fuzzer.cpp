@@ -18,7 +18,7 @@
 #include "rendezvous/base/check.hpp"
 #include "rendezvous/link/codec.hpp"
 #include "rendezvous/link/printable.hpp"
-#include "rendezvous/link/shallow_json.hpp"
+#include "rendezvous/base/shallow_json.hpp"
 #include "rendezvous/net/connection_owner.hpp"
 
 namespace ddp::launcher::fuzz {

@@ -135,7 +135,7 @@ code='apps launcher rendezvous collectives runtime'
 forbid "$code" 'CLI/'                    'apps/(train/options|ddp_store/main|ddp_bench/(main|[a-z]+/(mpi_main|command)))\.cpp'
 forbid "$code" 'boost/'                  'rendezvous/(net/asio\.[ch]pp|etcd/http_answer\.cpp)|launcher/page/http_session\.cpp'
 forbid "$code" '(spdlog|fmt)/'           'launcher/output/log\.cpp'
-forbid "$code" 'nlohmann/'               'apps/(ddp_store/main\.cpp|ddp_bench/print\.hpp)|rendezvous/(link/(codec\.cpp|message_json\.hpp|shallow_json\.hpp)|coordinator/job_record\.cpp|etcd/messages\.cpp)|launcher/(local/(agent_state|job_answers|job_state)|report/(error_file|issue_report)|stacks/(python_frames|stack_json)|text/json_text)\.cpp|runtime/(training/(tensor_file/(json_form|safetensors)|checkpoint/record)|base/error_file)\.cpp'
+forbid "$code" 'nlohmann/'               'apps/(ddp_store/main\.cpp|ddp_bench/print\.hpp)|rendezvous/(agent_client\.cpp|base/shallow_json\.hpp|link/(codec\.cpp|message_json\.hpp)|coordinator/job_record\.cpp|etcd/messages\.cpp)|launcher/(local/(agent_state|job_answers|job_state)|report/(error_file|issue_report)|stacks/(python_frames|stack_json)|text/json_text)\.cpp|runtime/(training/(tensor_file/(json_form|safetensors)|checkpoint/record)|base/error_file)\.cpp'
 forbid "$code" 'gloo/'                   '(collectives/gloo/[a-z_]*|apps/ddp_bench/contenders/gloo_contender)\.[ch]pp'
 forbid "$code" 'mpi'                     'apps/ddp_bench/(collectives/mpi_main\.cpp|worker/mpi_worker\.c)'
 forbid "$code" 'nccl|cuda'               "$none"
@@ -159,7 +159,7 @@ absent() {
 absent runtime/include '^(?!\s*//).*(std::is(nan|inf|finite)\b|printf\(.*%[-+.0-9]*[efg]|std::(sto|strto)(d|f|ld)\b)' "$none"
 # What others wrote is read in one place, which refuses JSON that is nested deeply: the library copies and writes it by
 # recursion.
-absent "$code" 'json::(parse|accept)\(' 'rendezvous/link/shallow_json\.cpp'
+absent "$code" 'json::(parse|accept)\(' 'rendezvous/base/shallow_json\.cpp'
 library='collectives rendezvous/base rendezvous/kept rendezvous/machine rendezvous/net rendezvous/process_manager rendezvous/store'
 absent "$library runtime" 'std::[io]?(string|f)stream'  'rendezvous/base/(text_stream|check)\.hpp|runtime/include/.*'
 
