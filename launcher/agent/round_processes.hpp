@@ -25,7 +25,6 @@
 #include <vector>
 
 #include "launcher/agent/agent_core.hpp"
-#include "launcher/agent/job_end.hpp"
 #include "launcher/agent/node_output.hpp"
 #include "launcher/agent/timers/file_timer.hpp"
 #include "launcher/config/launch_config.hpp"
@@ -41,6 +40,7 @@
 #include "launcher/process/limits.hpp"
 #include "launcher/process/spawner.hpp"
 #include "launcher/process/tcp_sockets.hpp"
+#include "launcher/report/failure_report.hpp"
 #include "launcher/report/gpu_fault.hpp"
 #include "launcher/report/oom.hpp"
 #include "rendezvous/net/asio.hpp"

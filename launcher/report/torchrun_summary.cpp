@@ -58,14 +58,14 @@ std::size_t widest_line(const std::string& text) {
 
 }  // namespace
 
-std::string torchrun_summary(const Program& program, const WorkerFailure& cause, const std::vector<WorkerFailure>& all,
-                             const std::map<int, std::string>& error_files) {
-  const std::string title = program.name + " FAILED\n";
-  const std::string root = block(0, cause, error_files);
+std::string torchrun_summary(const JobEnd& end, const std::string& binary) {
+  const WorkerFailure& cause = *end.cause;
+  const std::string title = end.program + " FAILED\n";
+  const std::string root = block(0, cause, end.round.error_files);
   std::string others;
   std::size_t index = 0;
-  for (const WorkerFailure& failure : all) {
-    if (failure.rank != cause.rank) others += block(++index, failure, error_files);
+  for (const WorkerFailure& failure : end.failures) {
+    if (failure.rank != cause.rank) others += block(++index, failure, end.round.error_files);
   }
   const std::size_t width = std::min(widest_line(title + root + others), kMaxWidth);
   const std::string border = std::string(width, '=') + "\n", rule = std::string(width, '-') + "\n";
@@ -73,7 +73,7 @@ std::string torchrun_summary(const Program& program, const WorkerFailure& cause,
 
   std::ostringstream text;
   text << "failed (exitcode: " << cause.status.python_code() << ") local_rank: " << cause.local_rank
-       << " (pid: " << cause.pid << ") of binary: " << program.path << "\n"
+       << " (pid: " << cause.pid << ") of binary: " << binary << "\n"
        << kException << "\n"
        << border << title << rule << "Failures:\n"
        << others << rule << "Root Cause (first observed failure):\n"
