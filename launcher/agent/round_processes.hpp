@@ -33,7 +33,7 @@
 #include "launcher/diagnosis/stack_helper.hpp"
 #include "launcher/diagnosis/store_search.hpp"
 #include "launcher/guardian/guardian.hpp"
-#include "launcher/local/agent_state.hpp"
+#include "launcher/local/job_view.hpp"
 #include "launcher/preload/warm_parent.hpp"
 #include "launcher/process/death_watch.hpp"
 #include "launcher/process/job_cgroup.hpp"

@@ -4,8 +4,8 @@
 #include <nlohmann/json.hpp>
 
 #include "rendezvous/agent_client.hpp"
-#include "rendezvous/link/accept.hpp"
 #include "rendezvous/base/shallow_json.hpp"
+#include "rendezvous/link/accept.hpp"
 
 namespace ddp::launcher {
 namespace {
