@@ -11,7 +11,7 @@
 #include <cstring>
 
 #include "rendezvous/base/error.hpp"
-#include "rendezvous/base/text.hpp"
+#include "rendezvous/base/shallow_json.hpp"
 
 namespace ddp::rendezvous {
 namespace {
@@ -38,11 +38,10 @@ bool wait_for_answer(int socket, Clock::time_point until) {
   }
 }
 
-// Returns where the value of a member begins.
-std::size_t value_of(const std::string& answer, const std::string& name) {
-  const std::string start = "\"" + name + "\":";
-  const std::size_t at = answer.find(start);
-  return at == std::string::npos ? at : answer.find_first_not_of(' ', at + start.size());
+// Returns a member of an answer; null if there is none.
+nlohmann::json member(const std::string& answer, const std::string& name) {
+  const nlohmann::json object = parse_shallow(answer);
+  return object.contains(name) ? object.at(name) : nlohmann::json();
 }
 
 }  // namespace
@@ -84,21 +83,13 @@ void throw_no_answer(const std::string& path) {
 }
 
 std::optional<std::int64_t> number_in(const std::string& answer, const std::string& name) {
-  const std::size_t begin = value_of(answer, name);
-  if (begin == std::string::npos) return std::nullopt;
-  const std::size_t end = answer.find_first_not_of("-0123456789", begin);
-  return parse_number<std::int64_t>(std::string_view(answer).substr(begin, end - begin));
+  const nlohmann::json value = member(answer, name);
+  return value.is_number_integer() ? std::optional(value.get<std::int64_t>()) : std::nullopt;
 }
 
 std::optional<std::string> text_in(const std::string& answer, const std::string& name) {
-  const std::size_t begin = value_of(answer, name);
-  if (begin == std::string::npos || answer[begin] != '"') return std::nullopt;
-  std::string text;
-  for (std::size_t i = begin + 1; i < answer.size() && answer[i] != '"'; ++i) {
-    if (answer[i] == '\\' && ++i == answer.size()) break;
-    text += answer[i];
-  }
-  return text;
+  const nlohmann::json value = member(answer, name);
+  return value.is_string() ? std::optional(value.get<std::string>()) : std::nullopt;
 }
 
 }  // namespace ddp::rendezvous

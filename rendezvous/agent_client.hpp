@@ -3,7 +3,7 @@
 // carries one request and one answer, each one message (SOCK_SEQPACKET): a JSON object on one line, whose `version` is
 // kAgentSocketVersion.
 //
-//     {"version":1,"ask":"state"}                      -> what the job does here: launcher/local/agent_state.hpp
+//     {"version":1,"ask":"state"}                      -> what the job does here: launcher/local/job_view.hpp
 //     {"version":1,"ask":"page","incarnation":"..."}   -> {"version":1,"local_rank":0}, and two descriptors: the memory
 //                                                         of the node's page and of the workers' pages
 //     {"version":1,"ask":"keep","incarnation":"...","layout":...,"name":"...","bytes":4096}
@@ -26,7 +26,7 @@
 //     {"version":1,"ask":"stacks"}                     -> {"version":1}, and the end of a pipe: what each worker does
 //                                                         here, as launcher/stacks/stack_json.hpp shows it
 //     {"version":1,"ask":"job"}                        -> {"version":1}, and the end of a pipe: the state of the whole
-//                                                         job, as launcher/local/job_state.hpp shows it
+//                                                         job, as launcher/local/job_view.hpp shows it
 //     {"version":1,"ask":"job_stacks"}                 -> {"version":1}, and the end of a pipe: what each node
 //                                                         answers, as launcher/local/job_answers.hpp shows it; here
 //                                                         its stacks

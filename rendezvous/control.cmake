@@ -10,7 +10,6 @@ add_library(ddprun_control STATIC
   etcd/lease_core.cpp
   etcd/messages.cpp
   etcd/request_course.cpp
-  etcd/revoke.cpp
   etcd/tls/tls_library.cpp
   etcd/tls/tls_session.cpp
   coordinator/accept_record.cpp
@@ -28,7 +27,6 @@ add_library(ddprun_control STATIC
   net/message_channel.cpp
   journal/file_journal.cpp
   journal/journal_format.cpp
-  journal/memory_journal.cpp
   link/accept.cpp
   link/acceptor.cpp
   link/client.cpp
@@ -36,7 +34,6 @@ add_library(ddprun_control STATIC
   link/failures.cpp
   link/messages.cpp
   link/printable.cpp
-  link/shallow_json.cpp
   membership/cipher.cpp
   membership/handshake.cpp
   membership/munge.cpp

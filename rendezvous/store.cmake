@@ -1,10 +1,11 @@
 # The store half: c10d codec, store core and server, the stores that clients use. It is linked into ddprun and into
-# libddp, so it uses neither the log nor JSON.
+# libddp, so it does not use the log.
 add_library(ddprun_store STATIC
   agent_client.cpp
   base/descriptor_message.cpp
   base/new_file.cpp
   base/random_id.cpp
+  base/shallow_json.cpp
   base/shared_library.cpp
   base/text.cpp
   kept/kept_core.cpp
@@ -44,4 +45,5 @@ ddprun_target(ddprun_store AS_ONE 30)
 # A portable build, which is -Os elsewhere.
 target_compile_options(ddprun_store PRIVATE $<$<CONFIG:MinSizeRel>:-O2>)
 target_compile_definitions(ddprun_store PUBLIC BOOST_ASIO_SEPARATE_COMPILATION BOOST_ASIO_NO_DEPRECATED)
-target_link_libraries(ddprun_store PUBLIC Boost::headers Threads::Threads ${CMAKE_DL_LIBS})
+target_link_libraries(ddprun_store
+  PUBLIC Boost::headers Threads::Threads ${CMAKE_DL_LIBS} PRIVATE nlohmann_json::nlohmann_json)

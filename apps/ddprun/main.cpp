@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // ddprun: parses the command line, forks the agent under its guardian, and exits with the job's exit code.
 //
-// Exit codes: 0 success; 1 ddprun failed; 2 wrong usage; 75 a node was lost; 126/127 the program cannot be executed /
-// was not found; else the code of the first worker that failed, or 128 + the signal that ended it or ddprun. Called as
-// torchrun: 0 success; 2 for what torchrun's own parser refuses; 1 for every other failure.
+// rendezvous/base/exit_code.hpp decides exit codes. Wrong usage, before a job, has 2; also for torchrun's own parser.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -39,6 +37,7 @@
 #include "launcher/process/limits.hpp"
 #include "launcher/report/error_file.hpp"
 #include "launcher/report/failure_report.hpp"
+#include "rendezvous/base/exit_code.hpp"
 #include "rendezvous/link/printable.hpp"
 #include "rendezvous/worker_contract.hpp"
 
@@ -47,9 +46,8 @@ namespace {
 using ddp::apps::Invocation;
 using ddp::launcher::CompatibilityMode;
 using ddp::launcher::ToHead;
+using ddp::rendezvous::kWrongUsage;
 using ddp::rendezvous::printable;
-
-constexpr int kWrongUsage = 2;
 
 // Writes the error file for a launcher that started this ddprun.
 void leave_error_file(const char* what) {
@@ -78,9 +76,10 @@ void open_standard_descriptors() {
   if (fd > STDERR_FILENO) close(fd);
 }
 
-// Returns the exit code that the caller sees: torchrun has one code for everything that fails after its parser.
-int failure_code(const Invocation& invocation, int exit_code) {
-  return invocation.compatibility == CompatibilityMode::Torchrun && exit_code != 0 ? 1 : exit_code;
+// Returns the exit code that the caller sees.
+int failure_code(const Invocation& invocation, int code) {
+  return ddp::rendezvous::exit_code(
+      {.first = {.code = code}, .is_torchrun = invocation.compatibility == CompatibilityMode::Torchrun});
 }
 
 int wrong_usage(const Invocation& invocation, const char* what) {

@@ -15,7 +15,6 @@
 #include "launcher/agent/job_looks.hpp"
 #include "launcher/agent/local_service.hpp"
 #include "launcher/agent/node_output.hpp"
-#include "launcher/agent/open_page.hpp"
 #include "launcher/agent/round_processes.hpp"
 #include "launcher/agent/trace_feed.hpp"
 #include "launcher/coordination/coordination.hpp"
@@ -25,6 +24,7 @@
 #include "launcher/diagnosis/tell_stacks.hpp"
 #include "launcher/guardian/double_signal.hpp"
 #include "launcher/output/stream_route.hpp"
+#include "launcher/page/page_server.hpp"
 #include "launcher/process/limits.hpp"
 #include "launcher/process/process_tree.hpp"
 #include "launcher/report/issue_report.hpp"
@@ -35,6 +35,7 @@
 #include "rendezvous/base/random_id.hpp"
 #include "rendezvous/base/text.hpp"
 #include "rendezvous/coordinator/roster.hpp"
+#include "rendezvous/membership/secret.hpp"
 #include "rendezvous/net/addresses/own_address.hpp"
 #include "rendezvous/net/asio.hpp"
 #include "rendezvous/net/boot_timer.hpp"
@@ -334,9 +335,22 @@ class Agent {
   // The first link says who coordinates.
   void open_what_shows_the_job(bool coordinates) {
     if (!config_.trace_file.empty() && !trace_) trace_.emplace(config_, host_, core_.state(), coordinates, out_.log);
-    if (config_.page && coordinates && !page_) {
-      page_ = open_page(
-          io_, config_, host_, [this] { return looks_.begin("state"); }, out_.log);
+    if (config_.page && coordinates && !page_) open_page();
+  }
+
+  // Opens the page of the job (--serve). A port that is taken costs the job nothing but its page. Throws
+  // rendezvous::Error if the token cannot be used, since then the page would be for other people than was meant.
+  void open_page() {
+    PageServer::Settings settings{.address = config_.page->address, .port = config_.page->port, .rules = {}};
+    settings.rules.any_user = config_.any_user;
+    settings.rules.own_name = host_;
+    const std::string& token_file = config_.page->token_file;
+    if (!token_file.empty()) settings.rules.token = rendezvous::read_secret_file(token_file);
+    try {
+      page_ = std::make_unique<PageServer>(io_, std::move(settings), [this] { return looks_.begin("state"); });
+      out_.log.warning("page", "the page of this job is at " + page_->url());
+    } catch (const rendezvous::Error& error) {
+      out_.log.warning("page", std::string("the job has no page: ") + error.what());
     }
   }
 

@@ -13,15 +13,14 @@
 namespace ddp::launcher {
 
 using rendezvous::Directive;
-using rendezvous::kStartAgain;
+using rendezvous::exit_code;
 using rendezvous::WorkerFailure;
 using rendezvous::WorkersPhase;
 using std::chrono::milliseconds;
 
 namespace {
 
-constexpr int kCannotExecute = 126, kNotFound = 127;  // exit codes of a shell, and 127 of the dynamic linker
-constexpr int kBeatsPerLife = 15;                     // heartbeats in lost_after; one a second by default
+constexpr int kBeatsPerLife = 15;  // heartbeats in lost_after; one a second by default
 constexpr std::chrono::seconds kFirstWaitingLine{2};
 constexpr std::chrono::seconds kOverslept{2};  // a Tick this late means that this process was stopped
 constexpr std::chrono::seconds kBetweenWaitingLines{5};
@@ -87,7 +86,7 @@ void AgentCore::on(const LinkDown& event) {
   why_not_linked_ = event.why;
   next_beat_.reset();
   asked_.reset();
-  if (is_coordinators()) return end(1, "the link to the coordinator broke: " + event.why);
+  if (is_coordinators()) return end({.has_failed = true}, "the link to the coordinator broke: " + event.why);
   if (!joined()) return;   // nothing came over it
   if (!cut_) cut_ = now_;  // the first cut counts: the coordinator may not have seen the links since
   act(LogLine{"the link to the coordinator at " + config_.coordinator + " broke (" + event.why + "); trying again"});
@@ -138,7 +137,7 @@ void AgentCore::on(const LinkFailed& event) {
   if (!event.why.empty()) why_not_linked_ = event.why;
 }
 
-void AgentCore::on(const LinkRefused& event) { end(1, event.why); }
+void AgentCore::on(const LinkRefused& event) { end({.has_failed = true}, event.why); }
 
 void AgentCore::on(const BeatArrived&) {
   if (is_older_link_) return;
@@ -189,8 +188,8 @@ void AgentCore::watch_link() {
       const std::string which = joins_within > config_.join_timeout
                                     ? ", longer than --rdzv-conf join_timeout, since etcd names a node: "
                                     : " (--rdzv-conf join_timeout): ";
-      return end(kStartAgain, "no coordinator at " + config_.coordinator + " within " + in_seconds(joins_within) +
-                                  which + why_not_linked_ + config_.advice);
+      return end({.is_lost = true}, "no coordinator at " + config_.coordinator + " within " + in_seconds(joins_within) +
+                                        which + why_not_linked_ + config_.advice);
     }
     if (!linked_ && now_ >= *next_waiting_line_) {
       next_waiting_line_ = now_ + kBetweenWaitingLines;
@@ -207,8 +206,8 @@ void AgentCore::watch_link() {
                             : !etcds_trouble_.empty() ? etcds_trouble_
                             : linked_                 ? ""
                                                       : why_not_linked_;
-    return end(kStartAgain, "the coordinator at " + config_.coordinator + " is gone: no word from it for " +
-                                in_seconds(lost_after_) + (why.empty() ? "" : " (" + why + ")"));
+    return end({.is_lost = true}, "the coordinator at " + config_.coordinator + " is gone: no word from it for " +
+                                      in_seconds(lost_after_) + (why.empty() ? "" : " (" + why + ")"));
   }
   if (!linked_) return;
   if (now_ >= reconnect_at()) {
@@ -296,15 +295,16 @@ void AgentCore::on(const DirectiveArrived& event) {
   const Directive& directive = event.directive;
   if (is_fenced_off(directive)) return meet_older(directive);
   if (const std::string what = why_not_believed(directive); !what.empty()) {
-    return end(1, "the coordinator" + (config_.coordinator.empty() ? "" : " at " + config_.coordinator) +
-                      " gives this node what cannot be its own: " + what);
+    return end({.has_failed = true}, "the coordinator" +
+                                         (config_.coordinator.empty() ? "" : " at " + config_.coordinator) +
+                                         " gives this node what cannot be its own: " + what);
   }
   // Every directive shows that the coordinator is there, and carries its settings.
   if (is_of_other_job(directive)) {
     // A coordinator of the next job with this id says in its refusal what it knows of this one.
     const bool is_refusal = !directive.instance.empty() && directive.kind == Directive::Kind::Exit;
     if (is_refusal) return on_exit(directive);
-    return end(kStartAgain,
+    return end({.is_lost = true},
                "another coordinator answers at " + config_.coordinator + "; the one this node served is gone");
   }
   state_.epoch = directive.epoch;
@@ -365,7 +365,7 @@ void AgentCore::on_exit(Directive exit) {
   ends_alone_ = assigned_round_ == 0 && exit.exit_code == 1 && !exit.cause;
   const bool has_succeeded = phase_ == Phase::Idle && state_.succeeded;
   if (exit.exit_code == 0 && exit.round == assigned_round_ && exit.round > 0 && !has_succeeded) {
-    exit.exit_code = 1;
+    exit.exit_code = exit_code({.has_failed = true});
     exit.reason = "the coordinator says '" + exit.reason + "', but not all workers of this node have succeeded";
   }
   if (phase_ == Phase::Idle) return leave(exit);
@@ -640,7 +640,7 @@ WorkerFailure& AgentCore::note_failure(int local_rank, rendezvous::WallTime time
 
 void AgentCore::set_status(WorkerFailure& failure, const rendezvous::ExitStatus& status) const {
   failure.status = status;
-  const bool is_shells = status.code == kCannotExecute || status.code == kNotFound;
+  const bool is_shells = status.code == rendezvous::kCannotExecute || status.code == rendezvous::kNotFound;
   failure.never_ran = is_shells && !failure.stopped_by_ddprun && now_ - workers_started_ <= kFirstSecond;
 }
 
@@ -793,7 +793,7 @@ void AgentCore::decide_alone() {
   decision_until_.reset();
   const int signal = users_signal_;
   if (may_stop()) stop(signal);
-  end(128 + signal, rendezvous::signal_name(signal) + " received");
+  end({.signal = signal}, rendezvous::signal_name(signal) + " received");
 }
 
 // Tells a user whose signal does not end the job at once how long it may take.
@@ -818,7 +818,7 @@ void AgentCore::on(const HangFound& event) {
   if (std::any_of(workers_.begin(), workers_.end(), [](const Worker& w) { return !w.exited && w.quiet; })) return;
   state_.stopped_because = event.why;
   const bool is_alone = config_.job.max_nodes == 1;
-  if (config_.on_hang == OnHang::Stop && is_alone) return end(1, event.why);
+  if (config_.on_hang == OnHang::Stop && is_alone) return end({.has_failed = true}, event.why);
   state_.hang = config_.on_hang == OnHang::Stop ? rendezvous::Hang::End : rendezvous::Hang::Restart;
   report();  // the coordinator decides whether a restart is left
   stop(SIGTERM);
@@ -840,7 +840,7 @@ void AgentCore::on(const GuardianGone&) {
   const std::string reason = "ddprun was killed";
   if (may_kill()) kill_because(reason);
   state_.stopped_because = reason;
-  end(128 + SIGKILL, reason);
+  end({.signal = SIGKILL}, reason);
 }
 
 // To the others this node is lost, and does not end their job: the head may start another agent in its place. That one
@@ -851,15 +851,15 @@ void AgentCore::on(const HeadGone&) {
     state_.stopped_because = reason;
     report();
   }
-  end(rendezvous::kStartAgain, reason);
+  end({.is_lost = true}, reason);
 }
 
 // Ends this agent whatever the coordinator says, its workers first.
-void AgentCore::end(int exit_code, std::string reason) {
+void AgentCore::end(const rendezvous::Outcome& outcome, std::string reason) {
   if (!exit_) ends_alone_ = true;
   Directive exit;
   exit.kind = Directive::Kind::Exit;
-  exit.exit_code = exit_code;
+  exit.exit_code = exit_code(outcome);
   exit.reason = std::move(reason);
   const auto own = std::find_if(state_.failures.begin(), state_.failures.end(),
                                 [](const WorkerFailure& failure) { return !failure.stopped_by_ddprun; });
@@ -961,8 +961,8 @@ void AgentCore::leave(Directive directive) {
   decision_until_.reset();
   state_.left = true;
   report();
-  const int exit_code = directive.exit_code == 0 && !state_.unkillable.empty() ? 1 : directive.exit_code;
-  act(Leave{exit_code, std::move(directive), state_.unkillable, ends_alone_});
+  const int code = exit_code({.first = {.code = directive.exit_code}, .has_failed = !state_.unkillable.empty()});
+  act(Leave{code, std::move(directive), state_.unkillable, ends_alone_});
 }
 
 // Returns whether there may be processes of the round that were not killed yet.

@@ -51,6 +51,7 @@
 
 #include "launcher/config/launch_config.hpp"
 #include "launcher/local/link_delay.hpp"
+#include "rendezvous/base/exit_code.hpp"
 #include "rendezvous/link/messages.hpp"
 #include "rendezvous/link/restart_budget.hpp"
 
@@ -330,7 +331,7 @@ class AgentCore {
   void kill_leftovers();
   std::chrono::milliseconds leftover_grace() const;
   void become_idle();
-  void end(int exit_code, std::string reason);
+  void end(const rendezvous::Outcome& outcome, std::string reason);
   void leave(rendezvous::Directive directive);
   void escalate();
   void decide_alone();

@@ -3,27 +3,20 @@
 // in torchrun's words if it was called by that name, in the report file and in the event log.
 #pragma once
 
-#include <map>
-#include <string>
 #include <vector>
 
 #include "launcher/agent/agent_core.hpp"
 #include "launcher/agent/node_output.hpp"
 #include "launcher/config/launch_config.hpp"
+#include "launcher/report/failure_report.hpp"
 #include "launcher/report/issue_report.hpp"
 #include "launcher/stacks/stack.hpp"
 
 namespace ddp::launcher {
 
-// This node's part of the newest round.
-struct LastRound {
-  std::vector<int> ranks;
-  std::map<int, std::string> error_files;  // those that workers left, by rank
-};
-
 // `stacks` were taken of workers before they were stopped; empty: none were. `node` goes into the report that a failure
 // leaves in the log folder.
-void report_job_end(const LaunchConfig& config, const Leave& end, const LastRound& last_round,
+void report_job_end(const LaunchConfig& config, const Leave& leave, const LastRound& last_round,
                     const std::vector<WorkerStacks>& stacks, IssueReport::Node node, NodeOutput& out);
 
 }  // namespace ddp::launcher

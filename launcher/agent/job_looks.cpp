@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "launcher/local/job_answers.hpp"
-#include "launcher/local/job_state.hpp"
 #include "launcher/stacks/stack_json.hpp"
 #include "launcher/text/json_text.hpp"
 #include "rendezvous/base/error.hpp"
@@ -195,10 +194,10 @@ void JobLooks::hand_over(Look& look, const LookEnd& end) {
 
 std::string JobLooks::put_together(Look& look, LookEnd end) const {
   const AgentView own = sources_.view();
-  const JobState state = assemble(std::move(end.facts), look.answers, incarnation_, own, end.error);
+  const JobView state = assemble(std::move(end.facts), look.answers, incarnation_, own, end.error);
   if (look.what == "state") return to_json(state);
   JobAnswers answers{.nodes = {}, .error = end.error};
-  for (const NodeState& node : state.nodes) {
+  for (const NodeView& node : state.nodes) {
     const auto answer = look.answers.find(node.facts.incarnation);
     answers.nodes.push_back(
         {node.facts.host, node.facts.node_rank, answer == look.answers.end() ? "" : std::move(answer->second), ""});

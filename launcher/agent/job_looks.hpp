@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "launcher/diagnosis/stack_helper.hpp"
-#include "launcher/local/agent_state.hpp"
+#include "launcher/local/job_view.hpp"
 #include "rendezvous/base/descriptor.hpp"
 #include "rendezvous/link/messages.hpp"
 #include "rendezvous/net/asio.hpp"

@@ -16,7 +16,7 @@
 #include "launcher/guardian/guardian.hpp"
 #include "launcher/local/agent_page.hpp"
 #include "launcher/local/agent_socket.hpp"
-#include "launcher/local/agent_state.hpp"
+#include "launcher/local/job_view.hpp"
 #include "launcher/local/kept_memories.hpp"
 #include "launcher/output/log.hpp"
 #include "launcher/placement/gpu_usage.hpp"

@@ -18,6 +18,7 @@
 #include "launcher/report/error_file.hpp"
 #include "launcher/report/failure_hint.hpp"
 #include "rendezvous/base/error.hpp"
+#include "rendezvous/base/exit_code.hpp"
 #include "rendezvous/base/random_id.hpp"
 #include "rendezvous/base/text.hpp"
 #include "rendezvous/link/printable.hpp"
@@ -41,11 +42,6 @@ constexpr std::chrono::milliseconds kLookAgain(100);        // while they have t
 
 rendezvous::WallTime now() {
   return std::chrono::time_point_cast<std::chrono::milliseconds>(std::chrono::system_clock::now());
-}
-
-ExitStatus status_of(int wait_status) {
-  if (WIFEXITED(wait_status)) return {.code = WEXITSTATUS(wait_status), .signal = 0};
-  return {.code = 0, .signal = WTERMSIG(wait_status)};
 }
 
 ExitStatus status_of(const siginfo_t& info) {
@@ -440,7 +436,9 @@ std::vector<pid_t> RoundProcesses::children_to_keep() const {
 
 DeathWatch::Callbacks RoundProcesses::death_watch_callbacks() {
   DeathWatch::Callbacks callbacks;
-  callbacks.dying = [this](int local_rank, int wait_status) { on_worker_dying(local_rank, status_of(wait_status)); };
+  callbacks.dying = [this](int local_rank, int wait_status) {
+    on_worker_dying(local_rank, ExitStatus::of(wait_status));
+  };
   callbacks.large = [this](int local_rank) {
     const Worker& worker = workers_[static_cast<std::size_t>(local_rank)];
     out_.log.debug("worker_large",
@@ -575,7 +573,7 @@ void RoundProcesses::on_worker_exit(Worker& worker, ExitStatus status) {
   const auto failure = worker.spawned ? worker.spawned->exec_failure(0) : spawned_->exec_failure(event.local_rank);
   if (failure) {
     event.message = why_it_never_ran(*failure);
-    status = {.code = failure->error == ENOENT ? 127 : 126, .signal = 0};
+    status = {.code = failure->error == ENOENT ? rendezvous::kNotFound : rendezvous::kCannotExecute, .signal = 0};
   }
   event.status = status;
   const bool by_timer = !worker.expired_timers.empty() && status.signal == worker.timer_signal;

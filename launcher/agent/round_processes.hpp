@@ -25,7 +25,6 @@
 #include <vector>
 
 #include "launcher/agent/agent_core.hpp"
-#include "launcher/agent/job_end.hpp"
 #include "launcher/agent/node_output.hpp"
 #include "launcher/agent/timers/file_timer.hpp"
 #include "launcher/config/launch_config.hpp"
@@ -34,13 +33,14 @@
 #include "launcher/diagnosis/stack_helper.hpp"
 #include "launcher/diagnosis/store_search.hpp"
 #include "launcher/guardian/guardian.hpp"
-#include "launcher/local/agent_state.hpp"
+#include "launcher/local/job_view.hpp"
 #include "launcher/preload/warm_parent.hpp"
 #include "launcher/process/death_watch.hpp"
 #include "launcher/process/job_cgroup.hpp"
 #include "launcher/process/limits.hpp"
 #include "launcher/process/spawner.hpp"
 #include "launcher/process/tcp_sockets.hpp"
+#include "launcher/report/failure_report.hpp"
 #include "launcher/report/gpu_fault.hpp"
 #include "launcher/report/oom.hpp"
 #include "rendezvous/net/asio.hpp"

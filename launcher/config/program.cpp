@@ -13,15 +13,15 @@
 #include <sstream>
 
 #include "launcher/config/run_path.hpp"
+#include "rendezvous/base/exit_code.hpp"
 
 namespace ddp::launcher {
 
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr int kProgramNotFound = 127;
-constexpr int kNotExecutable = 126;
+using rendezvous::kCannotExecute;
+using rendezvous::kNotFound;
 
 bool is_file(const fs::path& path) {
   std::error_code ignored;
@@ -63,13 +63,12 @@ void check_format(const std::string& path) {
     line >> interpreter;
     if (!interpreter.empty() && interpreter.back() == '\r') interpreter.pop_back();
     if (is_executable_file(interpreter)) return;
-    throw ProgramError(kProgramNotFound,
-                       "'" + path + "' asks for the interpreter '" + interpreter +
-                           "' in its first line, which is not there; install it or correct the #! line");
+    throw ProgramError(kNotFound, "'" + path + "' asks for the interpreter '" + interpreter +
+                                      "' in its first line, which is not there; install it or correct the #! line");
   }
   // Other formats may be registered with binfmt_misc, so the kernel decides. It never starts a text without #!.
   if (looks_like_text(head)) {
-    throw ProgramError(kNotExecutable, "'" + path +
+    throw ProgramError(kCannotExecute, "'" + path +
                                            "' is a text without a #! line, so the system cannot execute it; "
                                            "add one (for example #!/bin/sh) or name it .py to run it with Python");
   }
@@ -78,7 +77,7 @@ void check_format(const std::string& path) {
 // The error for a file that the user may not execute.
 ProgramError not_executable(const std::string& path, const std::string& what) {
   const bool is_readable = access(path.c_str(), R_OK) == 0;
-  return {kNotExecutable, "'" + what + "' " +
+  return {kCannotExecute, "'" + what + "' " +
                               (is_readable ? "is not executable; chmod +x it"
                                            : "may neither be read nor executed by this user; ask its owner for both")};
 }
@@ -98,10 +97,10 @@ std::string oddity_of(const std::string& what) {
 Program direct_program(const std::string& path, const std::string& what) {
   std::error_code error;
   if (fs::is_directory(path, error)) {
-    throw ProgramError(kNotExecutable, "'" + what + "' is a folder without a __main__.py; give a program");
+    throw ProgramError(kCannotExecute, "'" + what + "' is a folder without a __main__.py; give a program");
   }
   if (!is_file(path)) {
-    throw ProgramError(kProgramNotFound, "'" + what + "' does not exist; check the path" + oddity_of(what));
+    throw ProgramError(kNotFound, "'" + what + "' does not exist; check the path" + oddity_of(what));
   }
   if (!is_executable_file(path)) throw not_executable(path, what);
   check_format(path);
@@ -139,13 +138,12 @@ std::string find_python(const std::string& for_what, const ProgramPlaces& places
     } else if (auto found = find_in_path(given)) {
       return *found;
     }
-    throw ProgramError(kProgramNotFound,
-                       std::string("PYTHON_EXEC is '") + given +
-                           "', which is not an executable file; set it to a Python interpreter or unset it");
+    throw ProgramError(kNotFound, std::string("PYTHON_EXEC is '") + given +
+                                      "', which is not an executable file; set it to a Python interpreter or unset it");
   }
   if (is_executable_file(places.python)) return places.python;
   if (!places.python.empty()) {
-    throw ProgramError(kNotExecutable,
+    throw ProgramError(kCannotExecute,
                        "the environment that ddprun was called in has the Python '" + places.python +
                            "', which is missing on this machine or may not be run; make the environment "
                            "here, too, or set PYTHON_EXEC=/path/to/python");
@@ -159,10 +157,9 @@ std::string find_python(const std::string& for_what, const ProgramPlaces& places
   for (const char* name : {"python3", "python"}) {
     if (auto found = find_in_path(name)) return *found;
   }
-  throw ProgramError(kProgramNotFound,
-                     "no Python interpreter for '" + for_what +
-                         "': neither PYTHON_EXEC, an active virtual environment, nor python3 in PATH; "
-                         "install python3 or set PYTHON_EXEC=/path/to/python");
+  throw ProgramError(kNotFound, "no Python interpreter for '" + for_what +
+                                    "': neither PYTHON_EXEC, an active virtual environment, nor python3 in PATH; "
+                                    "install python3 or set PYTHON_EXEC=/path/to/python");
 }
 
 Program find_program(const std::string& what, ProgramKind kind, const ProgramPlaces& places) {
@@ -173,10 +170,9 @@ Program find_program(const std::string& what, ProgramKind kind, const ProgramPla
   if (kind == ProgramKind::Guess) {
     if (is_python_file(what)) {
       if (!is_file(what))
-        throw ProgramError(kProgramNotFound,
-                           "the script '" + what + "' does not exist; check the path" + oddity_of(what));
+        throw ProgramError(kNotFound, "the script '" + what + "' does not exist; check the path" + oddity_of(what));
       if (access(what.c_str(), R_OK) != 0) {
-        throw ProgramError(kNotExecutable, "the script '" + what + "' cannot be read: " + strerror(errno));
+        throw ProgramError(kCannotExecute, "the script '" + what + "' cannot be read: " + strerror(errno));
       }
       return python_program({what}, what, places);
     }
@@ -189,9 +185,8 @@ Program find_program(const std::string& what, ProgramKind kind, const ProgramPla
   const std::string beside = (fs::path(places.own_folder) / what).string();
   if (is_executable_file(beside)) return direct_program(beside, what);
   if (is_file(what)) throw not_executable(what, what);
-  throw ProgramError(kProgramNotFound, "'" + what +
-                                           "' was not found: not a file here, not in PATH, not beside ddprun (" +
-                                           places.own_folder + ")" + oddity_of(what));
+  throw ProgramError(kNotFound, "'" + what + "' was not found: not a file here, not in PATH, not beside ddprun (" +
+                                    places.own_folder + ")" + oddity_of(what));
 }
 
 }  // namespace ddp::launcher

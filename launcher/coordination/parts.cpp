@@ -21,10 +21,11 @@
 #include "launcher/process/limits.hpp"
 #include "rendezvous/base/descriptor_message.hpp"
 #include "rendezvous/base/error.hpp"
+#include "rendezvous/base/exit_code.hpp"
 #include "rendezvous/base/file_limit.hpp"
 #include "rendezvous/base/random_id.hpp"
 #include "rendezvous/base/text.hpp"
-#include "rendezvous/etcd/revoke.hpp"
+#include "rendezvous/etcd/client.hpp"
 #include "rendezvous/journal/file_journal.hpp"
 #include "rendezvous/journal/memory_journal.hpp"
 #include "rendezvous/net/addresses/own_address.hpp"
@@ -79,7 +80,7 @@ rendezvous::JobRecord given_up(const std::string& node, const std::string& epoch
   exit.kind = rendezvous::Directive::Kind::Exit;
   exit.epoch = epoch;
   exit.round = kAfterAllRounds;
-  exit.exit_code = rendezvous::kStartAgain;
+  exit.exit_code = rendezvous::exit_code({.is_lost = true});
   exit.reason = why;
   exit.can_look = true;
   rendezvous::JobRecord record;

@@ -28,8 +28,8 @@
 #include "launcher/process/limits.hpp"
 #include "launcher/process/process_tree.hpp"
 #include "rendezvous/base/error.hpp"
+#include "rendezvous/base/exit_code.hpp"
 #include "rendezvous/base/pipe.hpp"
-#include "rendezvous/base/text.hpp"
 
 namespace ddp::launcher {
 
@@ -127,6 +127,7 @@ void remove_cleanup_paths(const Descriptor& cleanup) {
 
 int after_child(const Watch& watch, int status) {
   const bool by_itself = WIFEXITED(status);
+  const auto ended = rendezvous::ExitStatus::of(status);
   std::vector<pid_t> left;
   if (!watch.cgroup.remove_if_empty()) watch.cgroup.kill();
   // While the keeper lives, the job's processes are reparented to it. So after a keeper that ended
@@ -136,15 +137,14 @@ int after_child(const Watch& watch, int status) {
   if (by_itself && watch.guardian != 0) left = kill_descendants_and_wait(kAfterItsOwnEnd);
   watch.cgroup.remove(kAfterItsOwnEnd);
   if (watch.after_agent && left.empty()) {
-    watch.after_agent(by_itself ? "exited with code " + std::to_string(WEXITSTATUS(status))
-                                : "was killed by " + rendezvous::signal_name(WTERMSIG(status)));
+    watch.after_agent(describe(ended));
   }
-  if (by_itself) return WEXITSTATUS(status);
+  if (by_itself) return ended.code;
   remove_cleanup_paths(watch.cleanup);
-  fprintf(stderr, "ddprun: its %s (pid %d) was killed by %s; all workers were killed\n", watch.name, watch.child,
-          rendezvous::signal_name(WTERMSIG(status)).c_str());
+  fprintf(stderr, "ddprun: its %s (pid %d) %s; all workers were killed\n", watch.name, watch.child,
+          describe(ended).c_str());
   for (const pid_t pid : left) fprintf(stderr, "ddprun: process %d cannot be killed\n", pid);
-  return 128 + WTERMSIG(status);
+  return rendezvous::exit_code({.first = ended});
 }
 
 std::vector<pid_t> siblings_of(const Watch& watch) {
@@ -164,7 +164,7 @@ bool replace_agent(Watch& watch, int status) {
   if (!watch.cgroup.remove_if_empty()) watch.cgroup.kill();
   if (!kill_descendants_and_wait(kUnkillableAfter, siblings_of(watch)).empty()) return false;
   watch.cgroup.remove(kAfterItsOwnEnd);
-  const std::string how = "was killed by " + rendezvous::signal_name(WTERMSIG(status));
+  const std::string how = describe(rendezvous::ExitStatus::of(status));
   if (watch.after_agent) watch.after_agent(how);
   remove_cleanup_paths(watch.cleanup);
   if (watch.deadman) watch.deadman->set(std::nullopt);

@@ -18,7 +18,7 @@
 #include "launcher/guardian/command_line.hpp"
 #include "rendezvous/base/descriptor_message.hpp"
 #include "rendezvous/base/error.hpp"
-#include "rendezvous/base/text.hpp"
+#include "rendezvous/base/exit_code.hpp"
 
 namespace ddp::launcher {
 
@@ -29,11 +29,6 @@ constexpr std::size_t kMaxWhyBytes = 1000;
 constexpr char kCannotShare[] = "cannot make what the keeper and its processes share";
 constexpr std::chrono::milliseconds kBetweenForks{100};  // so that after kTries of them half a second has passed
 constexpr std::chrono::milliseconds kBetweenLooks{5};
-
-std::string how_it_ended(int status) {
-  return WIFEXITED(status) ? "exited with code " + std::to_string(WEXITSTATUS(status))
-                           : "was killed by " + rendezvous::signal_name(WTERMSIG(status));
-}
 
 }  // namespace
 
@@ -108,8 +103,9 @@ bool Siblings::reap(pid_t pid, int status) {
     if (process.pid != pid) continue;
     process.pid = 0;
     const Page::Slot& slot = page_->slots[i];
-    const std::string how = how_it_ended(status);
-    const int code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    const auto ended = rendezvous::ExitStatus::of(status);
+    const std::string how = describe(ended);
+    const int code = ended.signal == 0 ? ended.code : -1;
     if (has_given_up_ || code == kDone) return true;
     ++process.life.number;
     process.life.was_up = process.life.was_up || slot.is_up;

@@ -6,8 +6,8 @@
 #include <map>
 #include <utility>
 
+#include "rendezvous/base/exit_code.hpp"
 #include "rendezvous/base/text.hpp"
-#include "rendezvous/link/messages.hpp"
 
 namespace ddp::launcher {
 namespace {
@@ -455,16 +455,17 @@ const HeadCore::OfHost* HeadCore::first_without_begin() const {
 }
 
 int HeadCore::exit_code() const {
-  if (!loss_.empty()) return rendezvous::kStartAgain;
-  if (const OfHost* const other = first_without_begin()) return *other->code;
+  rendezvous::Outcome outcome{.is_lost = !loss_.empty()};
+  if (const OfHost* const other = first_without_begin()) outcome.first.code = *other->code;
   for (const OfHost& host : hosts_) {  // the first is the first node, which coordinates
-    if (!host.is_not_needed && host.code.value_or(0) != 0) return *host.code;
+    if (outcome.first.success() && !host.is_not_needed) outcome.first.code = host.code.value_or(0);
   }
   const bool are_through = std::all_of(hosts_.begin(), hosts_.end(), [](const OfHost& host) {
     return host.state == State::Ended || host.is_not_needed;
   });
-  if (stop_signal_ != 0 && (!has_started_ || !are_through)) return 128 + stop_signal_;
-  return was_lost_ || !are_through ? 1 : 0;
+  if (!has_started_ || !are_through) outcome.signal = stop_signal_;
+  outcome.has_failed = was_lost_ || !are_through;
+  return rendezvous::exit_code(outcome);
 }
 
 std::string HeadCore::names_of(const std::function<bool(const OfHost&)>& wanted) const {

@@ -24,6 +24,7 @@
 #include "launcher/hosts/wire/frame.hpp"
 #include "launcher/hosts/wire/greeting.hpp"
 #include "rendezvous/base/error.hpp"
+#include "rendezvous/base/exit_code.hpp"
 #include "rendezvous/base/pipe.hpp"
 #include "rendezvous/base/text.hpp"
 #include "rendezvous/machine/network_space.hpp"
@@ -351,7 +352,7 @@ class OnHost {
     }
     while (child_->frames.read_end && pass_on_frames()) {
     }
-    carry_out(core_.job_ended(WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status)));
+    carry_out(core_.job_ended(rendezvous::exit_code({.first = rendezvous::ExitStatus::of(status)})));
   }
 
   // ---- Actions ----

@@ -4,8 +4,8 @@
 #include <nlohmann/json.hpp>
 
 #include "rendezvous/agent_client.hpp"
+#include "rendezvous/base/shallow_json.hpp"
 #include "rendezvous/link/accept.hpp"
-#include "rendezvous/link/shallow_json.hpp"
 
 namespace ddp::launcher {
 namespace {

@@ -11,10 +11,6 @@ namespace {
 
 std::string json_list(std::optional<int> number) { return "[" + (number ? std::to_string(*number) : "null") + "]"; }
 
-// Returns the exit code as Python's subprocess reports it: a death by signal is the negative
-// signal.
-int exit_code_of(const rendezvous::ExitStatus& status) { return status.signal != 0 ? -status.signal : status.code; }
-
 }  // namespace
 
 EventLog::EventLog(Job job, std::function<void(std::string)> write) : job_(std::move(job)), write_(std::move(write)) {}
@@ -33,7 +29,7 @@ void EventLog::worker_ended(int local_rank, int pid, const rendezvous::WorkerFai
   if (!failure) return record("WORKER", "SUCCEEDED", Worker{local_rank, pid, 0}, {}, {});
   const std::string message = failure->message.empty() ? describe(*failure) : failure->message;
   record("WORKER", failure->stopped_by_ddprun ? "TERMINATED" : "FAILED",
-         Worker{local_rank, pid, exit_code_of(failure->status)}, JsonObject().text("message", message).str(), {});
+         Worker{local_rank, pid, failure->status.python_code()}, JsonObject().text("message", message).str(), {});
 }
 
 void EventLog::round_ended() { waiting_since_ = Clock::now(); }

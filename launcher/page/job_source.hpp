@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The state of the job for those who look at its page, as JSON (launcher/local/job_state.hpp). All nodes are asked for
+// The state of the job for those who look at its page, as JSON (launcher/local/job_view.hpp). All nodes are asked for
 // it, at most twice a second, however many look; nobody is asked while nobody looks.
 #pragma once
 

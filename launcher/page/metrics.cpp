@@ -77,7 +77,7 @@ class Page {
   std::string text_, name_;
 };
 
-void add_job(Page& page, const JobState& state) {
+void add_job(Page& page, const JobView& state) {
   const auto& facts = state.facts;
   page.one({"ddprun_job_info", "gauge", "", "The job that this page is about; always 1."}, 1,
            {{"job", state.job}, {"program", state.program}});
@@ -99,23 +99,23 @@ void add_job(Page& page, const JobState& state) {
            step ? std::optional(static_cast<double>(*step)) : std::nullopt);
 }
 
-Labels labels_of(const NodeState& node) {
+Labels labels_of(const NodeView& node) {
   return {{"host", node.facts.host}, {"node", std::to_string(node.facts.node_rank)}};
 }
 
-void add_nodes(Page& page, const JobState& state) {
+void add_nodes(Page& page, const JobView& state) {
   page.begin({"ddprun_node_up", "gauge", "", "1 if the agent of the node has answered, else 0."});
-  for (const NodeState& node : state.nodes) page.sample(labels_of(node), node.view ? 1 : 0);
+  for (const NodeView& node : state.nodes) page.sample(labels_of(node), node.view ? 1 : 0);
   page.begin({"ddprun_node_workers", "gauge", "", "Workers that run on the node; absent if it has not answered."});
-  for (const NodeState& node : state.nodes) {
+  for (const NodeView& node : state.nodes) {
     if (node.view) page.sample(labels_of(node), static_cast<double>(node.view->workers.size()));
   }
 }
 
-void add_slowness(Page& page, const JobState& state) {
+void add_slowness(Page& page, const JobView& state) {
   page.begin({"ddprun_node_link_round_trip_seconds", "gauge", "seconds",
               "Shortest of the newest 20 round trips from the node to the one that coordinates, which has none."});
-  for (const NodeState& node : state.nodes) {
+  for (const NodeView& node : state.nodes) {
     if (node.view && node.view->link) {
       page.sample(labels_of(node), static_cast<double>(node.view->link->microseconds) / 1e6);
     }
@@ -130,9 +130,9 @@ void add_slowness(Page& page, const JobState& state) {
 
 using Value = std::function<std::optional<double>(const WorkerView&)>;
 
-void add_workers(Page& page, const JobState& state, const Family& family, const Value& value) {
+void add_workers(Page& page, const JobView& state, const Family& family, const Value& value) {
   page.begin(family);
-  for (const NodeState& node : state.nodes) {
+  for (const NodeView& node : state.nodes) {
     if (!node.view) continue;
     for (const WorkerView& worker : node.view->workers) {
       Labels labels = labels_of(node);
@@ -146,7 +146,7 @@ std::optional<double> usage(const WorkerView& worker, double (*member)(const Wor
   return worker.usage ? std::optional(member(*worker.usage)) : std::nullopt;
 }
 
-void add_progress(Page& page, const JobState& state) {
+void add_progress(Page& page, const JobView& state) {
   add_workers(page, state, {"ddprun_worker_step", "gauge", "", "Step that the worker shows (ddp::progress)."},
               [](const WorkerView& w) { return w.step ? std::optional(static_cast<double>(*w.step)) : std::nullopt; });
   add_workers(page, state,
@@ -160,14 +160,14 @@ void add_progress(Page& page, const JobState& state) {
               [](const WorkerView& w) { return w.steps_per_second; });
 }
 
-void add_slow_rank(Page& page, const JobState& state) {
+void add_slow_rank(Page& page, const JobView& state) {
   const auto slow = state.slow_rank();
   add_workers(page, state,
               {"ddprun_worker_slow", "gauge", "", "1 for the worker that is clearly slower than all others, else 0."},
               [&slow](const WorkerView& w) { return std::optional(slow && slow->rank == w.rank ? 1.0 : 0.0); });
 }
 
-void add_usage(Page& page, const JobState& state) {
+void add_usage(Page& page, const JobView& state) {
   add_workers(page, state,
               {"ddprun_worker_cpu_seconds", "counter", "seconds", "CPU time of the worker's process since it began."},
               [](const WorkerView& w) {
@@ -183,9 +183,9 @@ void add_usage(Page& page, const JobState& state) {
               });
 }
 
-void add_gpus(Page& page, const JobState& state, const Family& family, std::optional<double> (*value)(const GpuView&)) {
+void add_gpus(Page& page, const JobView& state, const Family& family, std::optional<double> (*value)(const GpuView&)) {
   page.begin(family);
-  for (const NodeState& node : state.nodes) {
+  for (const NodeView& node : state.nodes) {
     if (!node.view) continue;
     for (const GpuView& gpu : node.view->gpus) {
       Labels labels = labels_of(node);
@@ -195,7 +195,7 @@ void add_gpus(Page& page, const JobState& state, const Family& family, std::opti
   }
 }
 
-void add_gpus(Page& page, const JobState& state) {
+void add_gpus(Page& page, const JobView& state) {
   add_gpus(page, state,
            {"ddprun_gpu_busy_ratio", "gauge", "ratio", "Share of the time in which something ran on the GPU (NVML)."},
            [](const GpuView& gpu) { return gpu.percent >= 0 ? std::optional(gpu.percent / 100.0) : std::nullopt; });
@@ -208,7 +208,7 @@ void add_gpus(Page& page, const JobState& state) {
 
 }  // namespace
 
-std::string metrics_text(const JobState& state, MetricsFormat format) {
+std::string metrics_text(const JobView& state, MetricsFormat format) {
   Page page(format);
   add_job(page, state);
   add_nodes(page, state);

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "launcher/local/job_state.hpp"
+#include "launcher/local/job_view.hpp"
 
 namespace ddp::launcher {
 
@@ -12,7 +12,7 @@ namespace ddp::launcher {
 // units are not.
 enum class MetricsFormat { OpenMetrics, Prometheus };
 
-std::string metrics_text(const JobState& state, MetricsFormat format);
+std::string metrics_text(const JobView& state, MetricsFormat format);
 const char* content_type(MetricsFormat format);
 
 }  // namespace ddp::launcher

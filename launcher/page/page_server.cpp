@@ -5,7 +5,7 @@
 #include <utility>
 #include <variant>
 
-#include "launcher/local/job_state.hpp"
+#include "launcher/local/job_view.hpp"
 #include "launcher/page/metrics.hpp"
 #include "launcher/page/page_html.hpp"
 #include "launcher/text/json_text.hpp"
@@ -29,7 +29,7 @@ HttpSession::Response json_response(const JobSource::Answer& answer) {
 HttpSession::Response metrics_response(const JobSource::Answer& answer, const std::string& accept) {
   const bool is_open = accept.find("application/openmetrics-text") != std::string::npos;
   const MetricsFormat format = is_open ? MetricsFormat::OpenMetrics : MetricsFormat::Prometheus;
-  const auto state = job_state(answer.json);
+  const auto state = job_view(answer.json);
   if (!state) return {.status = 503, .body = (answer.error.empty() ? "no state came" : answer.error) + "\n"};
   return {.content_type = content_type(format), .body = metrics_text(*state, format)};
 }

@@ -15,10 +15,10 @@
 #include "launcher/text/demangle.hpp"
 #include "rendezvous/base/descriptor.hpp"
 #include "rendezvous/base/new_file.hpp"
+#include "rendezvous/base/shallow_json.hpp"
 #include "rendezvous/base/text.hpp"
 #include "rendezvous/error_file_schema.hpp"
 #include "rendezvous/link/printable.hpp"
-#include "rendezvous/link/shallow_json.hpp"
 
 namespace ddp::launcher {
 
@@ -137,7 +137,7 @@ std::string record_for_parent(const rendezvous::WorkerFailure& cause, const std:
   }
   json& message = record[kMessage];
   if (message.is_object()) {
-    message[kErrorCode] = cause.status.signal != 0 ? -cause.status.signal : cause.status.code;
+    message[kErrorCode] = cause.status.python_code();
   }
   record.erase(kFailure);  // it is an inner job's
   if (!details.empty()) record[kFailure] = parse_shallow(details);

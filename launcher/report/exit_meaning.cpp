@@ -55,8 +55,9 @@ const char* meaning_of_signal(int signal) {
 std::string meaning_of(const rendezvous::ExitStatus& status, const std::string& out_of_memory) {
   if (!out_of_memory.empty()) return "out of memory: " + out_of_memory;
   if (status.signal != 0) return meaning_of_signal(status.signal);
-  if (status.code == 126) return "a shell's code for a program that was found but cannot be executed";
-  if (status.code == 127) return "a shell's code for a program that was not found";
+  if (status.code == rendezvous::kCannotExecute)
+    return "a shell's code for a program that was found but cannot be executed";
+  if (status.code == rendezvous::kNotFound) return "a shell's code for a program that was not found";
   if (status.code == 255) return "-1: the program failed without saying why";
   const int signal = status.code - kShellsOffset;
   const std::string meaning = meaning_of_signal(signal);

@@ -139,11 +139,13 @@ JsonObject details_of(const WorkerFailure& failure) {
 
 }  // namespace
 
-std::vector<std::string> failure_report(const std::string& program, const WorkerFailure& cause,
-                                        const std::vector<WorkerFailure>& all) {
+std::vector<std::string> failure_report(const JobEnd& end) {
+  if (!end.cause) return {end.program + " stopped: " + end.reason};
+  const WorkerFailure& cause = *end.cause;
+  const std::vector<WorkerFailure>& all = end.failures;
   std::vector<std::string> lines;
   // What happened, what it means, and what to do.
-  lines.push_back(program + " failed: " + describe(cause));
+  lines.push_back(end.program + " failed: " + describe(cause));
   if (const auto meaning = describe_meaning(cause); !meaning.empty()) lines.push_back("  that is: " + meaning);
   if (!cause.hint.empty()) lines.push_back("  hint: " + cause.hint);
   lines.push_back("  first failure: rank " + std::to_string(cause.rank) + " (local rank " +
@@ -168,26 +170,27 @@ std::vector<std::string> failure_report(const std::string& program, const Worker
   return lines;
 }
 
-JsonObject failure_details(const std::string& program, const WorkerFailure& cause,
-                           const std::vector<WorkerFailure>& all) {
+JsonObject failure_details(const JobEnd& end) {
+  const WorkerFailure& cause = *end.cause;
   std::string others;
-  for (const WorkerFailure* other : followers(cause, all)) {
+  for (const WorkerFailure* other : followers(cause, end.failures)) {
     others += (others.empty() ? "" : ", ") + details_of(*other).str();
   }
   JsonObject object = details_of(cause);
-  object.text("program", program).text("meaning", describe_meaning(cause)).text("hint", cause.hint);
+  object.text("program", end.program).text("meaning", describe_meaning(cause)).text("hint", cause.hint);
   object.json("stderr_tail", json_list(cause.stderr_tail)).text("stderr_log", cause.stderr_log);
-  object.json("after_it", "[" + others + "]").json("stopped_by_ddprun", numbers_json(stopped_ranks(cause, all)));
+  object.json("after_it", "[" + others + "]")
+      .json("stopped_by_ddprun", numbers_json(stopped_ranks(cause, end.failures)));
   return object;
 }
 
 std::string job_report(const JobEnd& end) {
   std::string failures;
   const auto add = [&](const WorkerFailure& failure) {
-    const auto file = end.error_files.find(failure.rank);
+    const auto file = end.round.error_files.find(failure.rank);
     JsonObject object = details_of(failure);
     object.json("stopped_by_ddprun", failure.stopped_by_ddprun ? "true" : "false");
-    object.text("error_file", file != end.error_files.end() ? file->second : "");
+    object.text("error_file", file != end.round.error_files.end() ? file->second : "");
     failures += (failures.empty() ? "" : ", ") + object.str();
   };
   if (end.cause) add(*end.cause);
@@ -196,7 +199,7 @@ std::string job_report(const JobEnd& end) {
   }
   JsonObject object;
   object.text("program", end.program).number("exit_code", end.exit_code).text("reason", end.reason);
-  return object.json("ranks", numbers_json(end.ranks)).json("failures", "[" + failures + "]").str() + "\n";
+  return object.json("ranks", numbers_json(end.round.ranks)).json("failures", "[" + failures + "]").str() + "\n";
 }
 
 std::vector<std::string> coloured(std::vector<std::string> report) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The report that a user reads when a job has failed: which worker failed first and why, which ones followed, and what
-// the first one wrote. Text only; what it quotes is printable already (printable.hpp).
+// The record of how a job ended, and reports made of it. For users: which worker failed first and why, which ones
+// followed, and what the first one wrote; what is quoted is printable already (printable.hpp). For programs: the same
+// facts as JSON.
 #pragma once
 
 #include <map>
@@ -13,24 +14,27 @@
 
 namespace ddp::launcher {
 
-// Returns the report's lines, without "ddprun: " in front, the same on every node. `program` is as the user named it.
-std::vector<std::string> failure_report(const std::string& program, const rendezvous::WorkerFailure& cause,
-                                        const std::vector<rendezvous::WorkerFailure>& all);
-
-// Returns the facts of the report for programs.
-JsonObject failure_details(const std::string& program, const rendezvous::WorkerFailure& cause,
-                           const std::vector<rendezvous::WorkerFailure>& all);
+// This node's part of the newest round.
+struct LastRound {
+  std::vector<int> ranks;
+  std::map<int, std::string> error_files;  // those that workers left, by rank
+};
 
 // How a job ended, as one node knows it.
 struct JobEnd {
-  std::string program;
+  std::string program;  // as the user named it
   int exit_code = 0;
-  std::string reason;
-  std::optional<rendezvous::WorkerFailure> cause;     // absent if no worker failed
-  std::vector<rendezvous::WorkerFailure> failures{};  // on all nodes, stopped workers too
-  std::vector<int> ranks{};                           // on this node, in the last round
-  std::map<int, std::string> error_files{};           // those that workers of this node left, by rank
+  std::string reason = {};
+  std::optional<rendezvous::WorkerFailure> cause = {};   // absent if no worker failed
+  std::vector<rendezvous::WorkerFailure> failures = {};  // on all nodes, stopped workers too
+  LastRound round = {};
 };
+
+// Returns the report's lines, without "ddprun: " in front, the same on every node.
+std::vector<std::string> failure_report(const JobEnd& end);
+
+// Returns the facts of the report for programs. A worker must have failed.
+JsonObject failure_details(const JobEnd& end);
 
 // Returns what --report-file holds. The first of its failures is the cause.
 std::string job_report(const JobEnd& end);

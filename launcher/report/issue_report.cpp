@@ -13,9 +13,9 @@
 #include "launcher/report/node_facts.hpp"
 #include "launcher/text/time_text.hpp"
 #include "rendezvous/base/descriptor.hpp"
+#include "rendezvous/base/shallow_json.hpp"
 #include "rendezvous/base/text.hpp"
 #include "rendezvous/link/printable.hpp"
-#include "rendezvous/link/shallow_json.hpp"
 
 namespace ddp::launcher {
 namespace {

@@ -18,11 +18,6 @@ constexpr std::size_t kMaxWidth = 60;
 constexpr char kException[] = "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: ";
 constexpr char kHint[] = "To enable traceback see: https://pytorch.org/docs/stable/elastic/errors.html";
 
-// Returns Python's exit code, which is negative for a signal.
-int exit_code_of(const WorkerFailure& failure) {
-  return failure.status.signal != 0 ? -failure.status.signal : failure.status.code;
-}
-
 // Returns the name that Python has for the signal; torch says <N/A> of one without a name.
 std::string pythons_signal_name(int signal) {
   const std::string name = rendezvous::signal_name(signal);
@@ -47,7 +42,7 @@ std::string block(std::size_t index, const WorkerFailure& failure, const std::ma
        << "  time      : " << local_time(failure.time, kTorchrunTimeFormat) << "\n"
        << "  host      : " << failure.host << "\n"
        << "  rank      : " << failure.rank << " (local_rank: " << failure.local_rank << ")\n"
-       << "  exitcode  : " << exit_code_of(failure) << " (pid: " << failure.pid << ") ";
+       << "  exitcode  : " << failure.status.python_code() << " (pid: " << failure.pid << ") ";
   if (failure.status.signal != 0) text << " (" << pythons_signal_name(failure.status.signal) << ")";
   text << "\n  error_file: " << (file != error_files.end() ? file->second : "<N/A>") << "\n"
        << "  traceback : " << traceback_of(failure) << "\n";
@@ -63,22 +58,22 @@ std::size_t widest_line(const std::string& text) {
 
 }  // namespace
 
-std::string torchrun_summary(const Program& program, const WorkerFailure& cause, const std::vector<WorkerFailure>& all,
-                             const std::map<int, std::string>& error_files) {
-  const std::string title = program.name + " FAILED\n";
-  const std::string root = block(0, cause, error_files);
+std::string torchrun_summary(const JobEnd& end, const std::string& binary) {
+  const WorkerFailure& cause = *end.cause;
+  const std::string title = end.program + " FAILED\n";
+  const std::string root = block(0, cause, end.round.error_files);
   std::string others;
   std::size_t index = 0;
-  for (const WorkerFailure& failure : all) {
-    if (failure.rank != cause.rank) others += block(++index, failure, error_files);
+  for (const WorkerFailure& failure : end.failures) {
+    if (failure.rank != cause.rank) others += block(++index, failure, end.round.error_files);
   }
   const std::size_t width = std::min(widest_line(title + root + others), kMaxWidth);
   const std::string border = std::string(width, '=') + "\n", rule = std::string(width, '-') + "\n";
   if (others.empty()) others = "  <NO_OTHER_FAILURES>\n";
 
   std::ostringstream text;
-  text << "failed (exitcode: " << exit_code_of(cause) << ") local_rank: " << cause.local_rank << " (pid: " << cause.pid
-       << ") of binary: " << program.path << "\n"
+  text << "failed (exitcode: " << cause.status.python_code() << ") local_rank: " << cause.local_rank
+       << " (pid: " << cause.pid << ") of binary: " << binary << "\n"
        << kException << "\n"
        << border << title << rule << "Failures:\n"
        << others << rule << "Root Cause (first observed failure):\n"

@@ -4,20 +4,14 @@
 // cause, on every node. Text only.
 #pragma once
 
-#include <map>
 #include <string>
-#include <vector>
 
-#include "launcher/config/program.hpp"
-#include "rendezvous/link/messages.hpp"
+#include "launcher/report/failure_report.hpp"
 
 namespace ddp::launcher {
 
-// Returns the summary of a job in which a worker failed. `error_files` holds the error files that were written, by
-// rank.
-std::string torchrun_summary(const Program& program, const rendezvous::WorkerFailure& cause,
-                             const std::vector<rendezvous::WorkerFailure>& all,
-                             const std::map<int, std::string>& error_files);
+// Returns the summary of a job in which a worker failed; `binary` is what was executed.
+std::string torchrun_summary(const JobEnd& end, const std::string& binary);
 
 // Returns the summary of a job that was ended by a signal to the process `pid`.
 std::string torchrun_signal_summary(int pid, int signal);

@@ -3,7 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "rendezvous/link/shallow_json.hpp"
+#include "rendezvous/base/shallow_json.hpp"
 
 namespace ddp::launcher {
 

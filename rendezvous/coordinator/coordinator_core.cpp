@@ -8,6 +8,7 @@
 #include <tuple>
 #include <utility>
 
+#include "rendezvous/base/exit_code.hpp"
 #include "rendezvous/base/text.hpp"
 #include "rendezvous/link/accept.hpp"
 #include "rendezvous/link/failures.hpp"
@@ -380,7 +381,7 @@ void CoordinatorCore::refuse(AgentId agent, const AgentState& state, const std::
         CoordinatorLogLine{"refused node " + describe(state.host, address) + ": its --rdzv-id is " + ids, true});
   }
   Directive exit = make(Directive::Kind::Exit, reason);
-  exit.exit_code = is_of_other_coordinator(state) ? kStartAgain : 1;
+  exit.exit_code = exit_code({.is_lost = is_of_other_coordinator(state), .has_failed = true});
   if (was_in_job_before(state)) {
     exit.exit_code = before_->exit.exit_code;
     exit.round = before_->exit.round;
@@ -492,7 +493,7 @@ void CoordinatorCore::release(const Node& node) {
 // Returns what a node hears that its user has stopped, and that the job does without.
 Directive CoordinatorCore::let_go(int signal) const {
   Directive exit = make(Directive::Kind::Exit, signal_name(signal) + " received: this node leaves the job");
-  exit.exit_code = 128 + signal;
+  exit.exit_code = exit_code({.signal = signal});
   return exit;
 }
 
@@ -549,7 +550,7 @@ void CoordinatorCore::on_stop_signal(const Node& node) {
   const bool has_workers = node.seat >= 0 && (job_.phase != Phase::Gathering);
   if (!may_leave) {
     const std::string reason = signal_name(signal) + " received on node " + describe(node);
-    stop_round(signal, {Trigger::Final, reason, 128 + signal});
+    stop_round(signal, {Trigger::Final, reason, exit_code({.signal = signal})});
   } else if (has_workers) {
     roster_.mark_leaving(node.state.incarnation);
     is_news_ = true;
@@ -698,7 +699,7 @@ bool CoordinatorCore::own_is_ready() const {
 
 void CoordinatorCore::give_up_gathering() {
   Directive exit = make(Directive::Kind::Exit, "");
-  exit.exit_code = kStartAgain;
+  exit.exit_code = exit_code({.is_lost = true});
   const auto waited = std::chrono::duration_cast<milliseconds>(*gather_until_ - gathering_since_);
   if (job_.round == 0) {
     exit.reason =
@@ -911,7 +912,7 @@ bool CoordinatorCore::is_on_own_machine(const Node& node) const {
 void CoordinatorCore::on(const StoreFailed& event) {
   if (job_.phase != Phase::Opening || event.round != job_.round) return;
   Directive exit = make(Directive::Kind::Exit, "round " + std::to_string(event.round) + " has no store: " + event.why);
-  exit.exit_code = 1;
+  exit.exit_code = exit_code({.has_failed = true});
   end(exit);
 }
 
@@ -1032,7 +1033,7 @@ void CoordinatorCore::after_stop() {
   }
   if (cause) job_.cause = exit.cause = cause;
   const bool is_loss = stop_.trigger == Trigger::Loss && hang_of_round() == Hang::None;
-  exit.exit_code = cause ? cause->status.shell_code() : is_loss ? kStartAgain : 1;
+  exit.exit_code = exit_code({.is_lost = is_loss, .first = cause ? cause->status : ExitStatus(), .has_failed = true});
   const bool spends = spends_restart();
   if (unkillable) {
     exit.reason += "; not restarted, since not all processes could be killed";

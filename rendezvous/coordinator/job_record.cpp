@@ -4,9 +4,9 @@
 #include <exception>
 #include <nlohmann/json.hpp>
 
+#include "rendezvous/base/shallow_json.hpp"
 #include "rendezvous/link/message_json.hpp"
 #include "rendezvous/link/printable.hpp"
-#include "rendezvous/link/shallow_json.hpp"
 
 namespace ddp::rendezvous {
 

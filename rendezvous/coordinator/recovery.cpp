@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "rendezvous/base/exit_code.hpp"
 #include "rendezvous/base/text.hpp"
 #include "rendezvous/coordinator/coordinator_core.hpp"
 #include "rendezvous/link/accept.hpp"
@@ -127,7 +128,7 @@ void CoordinatorCore::begin_job(const std::optional<JobRecord>& left) {
   if (left || config_.own_epoch.empty()) return;
   Directive exit = make(Directive::Kind::Exit,
                         "the record of the job that this node was part of is gone, so nobody knows how to go on");
-  exit.exit_code = kStartAgain;
+  exit.exit_code = exit_code({.is_lost = true});
   finish(exit);
 }
 
@@ -192,7 +193,7 @@ void CoordinatorCore::begin_after(const JobRecord& gone) {
   is_news_ = true;
   Directive exit = make(Directive::Kind::Exit,
                         "none of its nodes has answered within " + to_string(acts_within(config_.lost_after)));
-  exit.exit_code = kStartAgain;
+  exit.exit_code = exit_code({.is_lost = true});
   exit.round = gone.round;
   before_ = JobRecord::Before{gone.instance, exit};
   actions_->push_back(

@@ -327,4 +327,11 @@ std::vector<EtcdEndpoint> parse_etcd_endpoints(const std::string& text) {
   return endpoints;
 }
 
+void revoke_lease(const EtcdSettings& settings, LeaseId lease, std::chrono::milliseconds within) {
+  asio::io_context io{1};
+  EtcdClient client(io, settings);
+  client.ask(RevokeLease{lease}, [&io](const EtcdOutcome&) { io.stop(); });
+  io.run_for(within);
+}
+
 }  // namespace ddp::rendezvous

@@ -62,4 +62,9 @@ class EtcdClient {
   std::shared_ptr<Loop> loop_;
 };
 
+// Ends a lease, and with it the holder's key, for a process that is dead: another process can claim the job at once.
+// Waits for the answer, but no longer than `within`; without an answer the lease ends by itself. It has a loop of its
+// own.
+void revoke_lease(const EtcdSettings& settings, LeaseId lease, std::chrono::milliseconds within);
+
 }  // namespace ddp::rendezvous

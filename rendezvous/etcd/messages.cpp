@@ -5,10 +5,10 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
+#include "rendezvous/base/shallow_json.hpp"
 #include "rendezvous/base/text.hpp"
 #include "rendezvous/etcd/base64.hpp"
 #include "rendezvous/link/printable.hpp"
-#include "rendezvous/link/shallow_json.hpp"
 
 namespace ddp::rendezvous {
 

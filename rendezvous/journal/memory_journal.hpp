@@ -17,9 +17,22 @@ class MemoryJournal : public Journal {
  public:
   MemoryJournal(asio::io_context& io, std::string epoch) : io_(io), epoch_(std::move(epoch)) {}
 
-  void claim(Callbacks callbacks) override;
-  void write(std::uint64_t number, std::string content) override;
-  void release(std::function<void(bool is_gone)> on_released) override;
+  void claim(Callbacks callbacks) override {
+    *callbacks_ = std::move(callbacks);
+    asio::post(io_, [kept = std::weak_ptr(callbacks_), epoch = epoch_] {
+      if (const auto to = kept.lock()) to->on_claimed({.epoch = epoch, .content = {}});
+    });
+  }
+  void write(std::uint64_t number, std::string) override {
+    asio::post(io_, [kept = std::weak_ptr(callbacks_), number] {
+      if (const auto to = kept.lock()) to->on_kept(number);
+    });
+  }
+  void release(std::function<void(bool is_gone)> on_released) override {
+    asio::post(io_, [kept = std::weak_ptr(callbacks_), on_released = std::move(on_released)] {
+      if (kept.lock()) on_released(true);
+    });
+  }
   std::size_t most_content_bytes() const override { return kMaxJournalContent; }
 
  private:

@@ -10,10 +10,10 @@
 #include <limits>
 #include <string_view>
 
+#include "rendezvous/base/shallow_json.hpp"
 #include "rendezvous/link/check_message.hpp"
 #include "rendezvous/link/failures.hpp"
 #include "rendezvous/link/printable.hpp"
-#include "rendezvous/link/shallow_json.hpp"
 
 namespace ddp::rendezvous {
 namespace {

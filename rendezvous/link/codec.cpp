@@ -4,10 +4,10 @@
 
 #include <nlohmann/json.hpp>
 
+#include "rendezvous/base/shallow_json.hpp"
 #include "rendezvous/link/accept.hpp"
 #include "rendezvous/link/message_json.hpp"
 #include "rendezvous/link/printable.hpp"
-#include "rendezvous/link/shallow_json.hpp"
 
 namespace ddp::rendezvous {
 

@@ -23,6 +23,8 @@
 #include <string>
 #include <vector>
 
+#include "rendezvous/base/exit_code.hpp"
+
 namespace ddp::rendezvous {
 
 // Time for a broken link to come back, unless a Directive says otherwise. After that the coordinator counts the node as
@@ -31,19 +33,6 @@ inline constexpr std::chrono::milliseconds kReconnectWindow = std::chrono::secon
 
 using TimePoint = std::chrono::steady_clock::time_point;
 using WallTime = std::chrono::time_point<std::chrono::system_clock, std::chrono::milliseconds>;
-
-// How a process ended.
-struct ExitStatus {
-  int code = 0;    // exit code, if it exited
-  int signal = 0;  // the signal that killed it, else 0
-  bool success() const { return code == 0 && signal == 0; }
-  // Returns the code as a shell gives it: the exit code, or 128 + the signal.
-  int shell_code() const { return signal != 0 ? 128 + signal : code; }
-  bool operator==(const ExitStatus&) const = default;
-};
-
-// Returns "was killed by SIGKILL" or "exited with code 7".
-std::string describe(const ExitStatus& status);
 
 // One worker that did not end well, with everything its agent knows about it.
 struct WorkerFailure {
@@ -138,10 +127,6 @@ struct Assignment {
   std::uint16_t master_port = 0;
   bool operator==(const Assignment&) const = default;
 };
-
-// Exit code of a job that ended because a node was lost or did not come. Its program has not failed, so whatever
-// started the nodes may start them again (EX_TEMPFAIL of sysexits.h).
-inline constexpr int kStartAgain = 75;
 
 struct Directive {
   enum class Kind {

@@ -10,15 +10,15 @@
 #include <variant>
 
 #include "launcher/local/job_answers.hpp"
-#include "launcher/local/job_state.hpp"
+#include "launcher/local/job_view.hpp"
 #include "launcher/page/metrics.hpp"
 #include "launcher/report/issue_report.hpp"
 #include "launcher/stacks/stack_json.hpp"
 #include "launcher/stacks/stack_report.hpp"
 #include "rendezvous/base/check.hpp"
+#include "rendezvous/base/shallow_json.hpp"
 #include "rendezvous/link/codec.hpp"
 #include "rendezvous/link/printable.hpp"
-#include "rendezvous/link/shallow_json.hpp"
 #include "rendezvous/net/connection_owner.hpp"
 
 namespace ddp::launcher::fuzz {
@@ -31,10 +31,10 @@ void check_state(const std::string& text) {
   facts.nodes = {{"A", "a", "", "running", 0, 0, 1}, {"B", "b", "10.0.0.2", "running", 1, 1, 1}};
   AgentView own;
   own.host = "a";
-  const JobState state = assemble(facts, {{"B", text}}, "A", own, "");
+  const JobView state = assemble(facts, {{"B", text}}, "A", own, "");
   DDP_CHECK(state.nodes.size() == 2);
   const std::string json = to_json(state);
-  DDP_CHECK(job_state(json).has_value(), json);
+  DDP_CHECK(job_view(json).has_value(), json);
   for (const auto format : {MetricsFormat::OpenMetrics, MetricsFormat::Prometheus}) metrics_text(state, format);
 }
 

@@ -141,7 +141,7 @@ code='apps launcher rendezvous collectives runtime'
 forbid "$code" 'CLI/'                    'apps/(train/options|ddp_store/main|ddp_bench/(main|[a-z]+/(mpi_main|command)))\.cpp'
 forbid "$code" 'boost/'                  'rendezvous/(net/asio\.[ch]pp|etcd/http_answer\.cpp)|launcher/page/http_session\.cpp'
 forbid "$code" '(spdlog|fmt)/'           'launcher/output/log\.cpp'
-forbid "$code" 'nlohmann/'               'apps/(ddp_store/main\.cpp|ddp_bench/print\.hpp)|rendezvous/(link/(codec\.cpp|message_json\.hpp|shallow_json\.hpp)|coordinator/job_record\.cpp|etcd/messages\.cpp)|launcher/(local/(agent_state|job_answers|job_state)|report/(error_file|issue_report)|stacks/(python_frames|stack_json)|text/json_text)\.cpp|runtime/(training/(tensor_file/(json_form|safetensors)|checkpoint/record)|base/error_file)\.cpp'
+forbid "$code" 'nlohmann/'               'apps/(ddp_store/main\.cpp|ddp_bench/print\.hpp)|rendezvous/(agent_client\.cpp|base/shallow_json\.hpp|link/(codec\.cpp|message_json\.hpp)|coordinator/job_record\.cpp|etcd/messages\.cpp)|launcher/(local/job_answers|report/(error_file|issue_report)|stacks/python_frames|text/json_text)\.cpp|launcher/text/declared_json\.hpp|runtime/(training/(tensor_file/(json_form|safetensors)|checkpoint/record)|base/error_file)\.cpp'
 forbid "$code" 'gloo/'                   '(collectives/gloo/[a-z_]*|apps/ddp_bench/contenders/gloo_contender)\.[ch]pp'
 forbid "$code" 'mpi'                     'apps/ddp_bench/(collectives/mpi_main\.cpp|worker/mpi_worker\.c)'
 forbid "$code" 'nccl|cuda'               "$none"
@@ -165,13 +165,13 @@ absent() {
 absent 'runtime/include runtime/training_kit/include' '^(?!\s*//).*(std::is(nan|inf|finite)\b|printf\(.*%[-+.0-9]*[efg]|std::(sto|strto)(d|f|ld)\b)' "$none"
 # What others wrote is read in one place, which refuses JSON that is nested deeply: the library copies and writes it by
 # recursion.
-absent "$code" 'json::(parse|accept)\(' 'rendezvous/link/shallow_json\.cpp'
+absent "$code" 'json::(parse|accept)\(' 'rendezvous/base/shallow_json\.cpp'
 library='collectives rendezvous/base rendezvous/kept rendezvous/machine rendezvous/net rendezvous/process_manager rendezvous/store'
 absent "$library runtime" 'std::[io]?(string|f)stream'  'rendezvous/base/(text_stream|check)\.hpp|runtime/(training_kit/)?include/.*'
 
 # The Python package imports nothing but these: Python's own library, and cloudpickle if it is there. The program of its
 # workers runs as a script, before they know where the package is.
-own='__future__|_pickle|collections|ctypes|dataclasses|fcntl|functools|importlib|io|json|os|pickle|runpy|signal|struct|subprocess|sys|sysconfig|tempfile|time|traceback|types|typing'
+own='__future__|_pickle|collections|contextlib|ctypes|dataclasses|fcntl|functools|importlib|io|json|os|pickle|runpy|signal|struct|subprocess|sys|sysconfig|tempfile|threading|time|traceback|types|typing'
 check_imports() {
   local found
   found=$(grep -nPH "^\s*(from|import) +(?!($1)\b)" "${@:2}")
@@ -182,6 +182,6 @@ check_imports() {
 }
 mapfile -t modules < <(ls runtime/python/ddprun/*.py | grep -v /_kubeflow.py)
 check_imports "$own|cloudpickle|ddprun" "${modules[@]}"
-check_imports "$own|atexit|datetime|ssl|threading|urllib" runtime/python/ddprun/_kubeflow.py  # imported where it is used
+check_imports "$own|atexit|datetime|ssl|urllib" runtime/python/ddprun/_kubeflow.py  # imported where it is used
 check_imports "$own|cloudpickle" runtime/python/ddprun/_worker.py
 exit $bad

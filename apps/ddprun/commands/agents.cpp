@@ -158,8 +158,8 @@ AgentAnswers ask_all_agents(const std::string& command) {
     } else if (!one.why_not.empty()) {
       print_line(stderr, command + ": " + one.why_not);
       answers.is_complete = false;
-    } else if (launcher::agent_view(one.answer)) {
-      answers.all.push_back({one.answer, one.path, one.peer});
+    } else if (const auto view = launcher::agent_view(one.answer)) {
+      answers.all.push_back({one.answer, *view, one.path, one.peer});
     } else {
       print_line(stderr, command + ": " + one.path + ": " + one.answer);
       answers.is_complete = false;
@@ -174,9 +174,8 @@ FoundJob find_job(const std::string& command, const std::string& name) {
   std::string elsewhere;
   for (const std::string& job : answers.elsewhere) elsewhere += "; " + job;
   for (const AgentAnswers::Answer& answer : answers.all) {
-    const launcher::AgentView view = *launcher::agent_view(answer.state);
-    const bool is_of_here = view.agent_pid == answer.peer || view.agent_pid == 0;  // 0: an older release
-    all.push_back({view, answer.socket, is_of_here});
+    const bool is_of_here = answer.view.agent_pid == answer.peer || answer.view.agent_pid == 0;  // 0: an older release
+    all.push_back({answer.view, answer.socket, is_of_here});
   }
   for (const FoundJob& job : all) {
     if (job.view.job.starts_with(name) || std::to_string(job.view.pid) == name) meant.push_back(job);

@@ -8,13 +8,14 @@
 #include <string>
 #include <vector>
 
-#include "launcher/local/agent_state.hpp"
+#include "launcher/local/job_view.hpp"
 
 namespace ddp::apps {
 
 struct AgentAnswers {
   struct Answer {
-    std::string state;  // JSON, as launcher/local/agent_state.hpp shows it
+    std::string state;  // JSON, as launcher/local/job_view.hpp shows it
+    launcher::AgentView view;
     std::string socket;
     pid_t peer = 0;  // the process that listens there, as the kernel numbers it for this one
   };

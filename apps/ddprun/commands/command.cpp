@@ -14,12 +14,12 @@
 #include "apps/ddprun/commands/show/stacks.hpp"
 #include "apps/ddprun/commands/table.hpp"
 #include "apps/ddprun/options/usage_error.hpp"
+#include "rendezvous/base/exit_code.hpp"
 
 namespace ddp::apps {
 
 namespace {
 
-constexpr int kWrongUsage = 2;
 constexpr char kTopIsGone[] =
     "top is no command any more: use `ddprun ps JOB --watch 1s` (`ddprun -- top` starts a program of that name)";
 
@@ -53,7 +53,7 @@ std::optional<int> run_command(const std::vector<std::string>& arguments) {
     return 0;
   } catch (const UsageError& error) {  // it names the command's own usage; ddprun's would mislead
     print_line(stderr, error.what());
-    return kWrongUsage;
+    return rendezvous::kWrongUsage;
   }
 }
 

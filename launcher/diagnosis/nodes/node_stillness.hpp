@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a node says of itself when another one asks whether the whole job stands still, as flat JSON:
+// What a node says of itself when another one asks whether the whole job stands still, as JSON:
 //
-//     {"watched":1,"still":1,"shows_steps":0,"milliseconds":31200,"ended":"4,5","round_trip_us":310,"round_trips":10}
+//     {"watched":true,"still":true,"shows_steps":false,"milliseconds":31200,"ended":[4,5],"round_trip_us":310,
+//      "round_trips":10}
 //
 // Times are durations: the clocks of two nodes are never compared. What the node's link takes is missing at the
-// coordinator's own node, and from a ddprun that does not measure it.
+// coordinator's own node.
 #pragma once
 
 #include <chrono>
@@ -31,8 +32,5 @@ struct NodeStillness {
 std::string to_json(const NodeStillness& stillness);
 // Returns what to_json() wrote; nothing if the text is something else.
 std::optional<NodeStillness> stillness_from_json(std::string_view json);
-
-// Returns the ranks of a comma_list() of them; nothing if the text is something else.
-std::optional<std::vector<int>> ranks_in(const std::string& list);
 
 }  // namespace ddp::launcher

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "launcher/diagnosis/nodes/told_verdict.hpp"
 
-#include "launcher/text/json_text.hpp"
+#include "launcher/text/declared_json.hpp"
 #include "launcher/text/ranges.hpp"
 #include "rendezvous/link/printable.hpp"
 
@@ -12,32 +12,28 @@ constexpr std::size_t kMostWords = 8192;
 
 }  // namespace
 
+template <typename Json>
+void members(Json& json, ToldVerdict& told) {
+  json("judge", told.judge)("since", told.since)("words", told.words)("place", told.place);
+  json("verdict", told.guilt)("ranks", told.ranks)("links", told.links);
+}
+
 std::string verdict_json(const Hang& hang, const std::string& judge) {
-  return JsonObject()
-      .text("judge", judge)
-      .text("since", hang.since)
-      .text("words", hang.culprit.words.substr(0, kMostWords))
-      .text("place", hang.culprit.place)
-      .text("verdict", name_of(hang.culprit.guilt))
-      .text("ranks", comma_list(hang.culprit.ranks))
-      .text("links", hang.links)
-      .str();
+  const Culprit& culprit = hang.culprit;
+  return json_of(ToldVerdict{judge, hang.since, culprit.words.substr(0, kMostWords), culprit.place,
+                             name_of(culprit.guilt), culprit.ranks, hang.links});
 }
 
 std::optional<ToldVerdict> verdict_from_json(std::string_view json) {
-  const auto members = json_members(json);
-  if (!members) return std::nullopt;
-  const auto text = [&members](const char* name) {
-    const auto found = members->find(name);
-    const auto* value = found == members->end() ? nullptr : std::get_if<std::string>(&found->second);
-    return value != nullptr ? rendezvous::printable(*value) : "";
-  };
-  auto ranks = ranks_in(text("ranks"));
-  ToldVerdict verdict = {text("judge"), text("since"), text("words"), text("place"), text("verdict"), {},
-                         text("links")};
-  if (!ranks || verdict.words.empty() || verdict.since.empty()) return std::nullopt;
-  verdict.ranks = std::move(*ranks);
-  return verdict;
+  auto told = read_json<ToldVerdict>(json);
+  if (!told || told->words.empty() || told->since.empty()) return std::nullopt;
+  for (const int rank : told->ranks) {
+    if (rank < 0) return std::nullopt;
+  }
+  for (std::string* text : {&told->judge, &told->since, &told->words, &told->place, &told->guilt, &told->links}) {
+    *text = rendezvous::printable(*text);
+  }
+  return told;
 }
 
 void tell_verdict(const ToldVerdict& verdict, Log& log) {

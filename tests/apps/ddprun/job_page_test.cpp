@@ -12,13 +12,13 @@ using namespace std::chrono_literals;
 
 namespace {
 
-JobState some_job(int workers) {
-  JobState job{.job = "job7", .program = "/home/me/train.py", .facts = {}, .nodes = {}};
+JobView some_job(int workers) {
+  JobView job{.job = "job7", .program = "/home/me/train.py", .facts = {}, .nodes = {}};
   job.facts.phase = "running";
   job.facts.round = 2;
   job.facts.restarts = 1;
   job.facts.max_restarts = 3;
-  NodeState first;
+  NodeView first;
   first.facts = {"A", "a", "", "running", 0, 0, workers};
   first.is_coordinator = true;
   first.view = AgentView{.job = "job7", .program = "train.py", .host = "a", .seconds = 3723, .workers = {}};
@@ -29,7 +29,7 @@ JobState some_job(int workers) {
     worker.usage = WorkerUsage{.state = "sleeps", .cpu_ms = 61'000, .rss = 1'600'000'000, .threads = 9};
     first.view->workers.push_back(worker);
   }
-  NodeState second;
+  NodeView second;
   second.facts = {"B", "b\x1b[2J", "10.0.0.2", "cut off", 1, workers, 2};
   second.error = "it did not answer in time";
   job.nodes = {first, second};
@@ -54,9 +54,9 @@ TEST_CASE("job page: the job, its nodes and its workers", "[apps][unit]") {
 }
 
 TEST_CASE("job page: what links take is shown, and a node that answers slowly is named", "[apps][unit]") {
-  JobState job = some_job(1);
+  JobView job = some_job(1);
   for (const std::int64_t microseconds : {400, 105'000}) {
-    NodeState node = job.nodes[0];
+    NodeView node = job.nodes[0];
     node.is_coordinator = false;
     node.facts.host = node.view->host = microseconds > 1000 ? "far" : "near";
     node.view->link = LinkDelay{microseconds, 20};
@@ -77,7 +77,7 @@ TEST_CASE("job page: other people's words do nothing to the terminal", "[apps][u
 
 TEST_CASE("job page: the share of a CPU is of the time since the page before", "[apps][unit]") {
   JobPage page;
-  JobState job = some_job(1);
+  JobView job = some_job(1);
   CHECK_THAT(joined(page.lines(job, {})), !Contains(" %"));
   job.nodes[0].view->workers[0].usage->cpu_ms += 1500;
   CHECK_THAT(joined(page.lines(job, JobPage::Time() + 2s)), Contains("75 %"));
@@ -91,7 +91,7 @@ TEST_CASE("table: columns are as wide as their widest text", "[apps][unit]") {
 }
 
 TEST_CASE("job page: workers of libddp have the call that they are in, and a slow rank is named", "[apps][unit]") {
-  JobState job = some_job(3);
+  JobView job = some_job(3);
   CHECK_THAT(joined(JobPage().lines(job, {})), !Contains("NOW IN") && !Contains("slow"));
   auto& workers = job.nodes[0].view->workers;
   for (std::size_t rank = 0; rank < 3; ++rank) workers[rank].in_collectives_percent = rank == 1 ? 8 : 60;

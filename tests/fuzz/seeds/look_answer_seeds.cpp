@@ -3,7 +3,7 @@
 // usage: look_answer_seeds CORPUS_FOLDER
 #include <string>
 
-#include "launcher/local/agent_state.hpp"
+#include "launcher/local/job_view.hpp"
 #include "launcher/report/issue_report.hpp"
 #include "launcher/stacks/stack_json.hpp"
 #include "tests/fuzz/seeds/seeds.hpp"

@@ -154,12 +154,13 @@ TEST_CASE("hang judge: what a node says of itself comes out as it went in, and n
   with_link.link = LinkDelay{105'000, 10};
   CHECK(stillness_from_json(to_json(with_link)) == with_link);
   CHECK(stillness_from_json(
-            R"({"watched":1,"still":1,"shows_steps":0,"milliseconds":1,"ended":"","round_trip_us":-1,"round_trips":9})")
+            R"({"watched":true,"still":true,"shows_steps":false,"milliseconds":1,"ended":[],"round_trip_us":-1,)"
+            R"("round_trips":9})")
             .value()
             .link == std::nullopt);
   for (const char* text : {"", "{}", "[]", R"({"error":"its ddprun knows no such question"})",
-                           R"({"watched":1,"still":1,"shows_steps":0,"milliseconds":-1,"ended":""})",
-                           R"({"watched":1,"still":1,"shows_steps":0,"milliseconds":1,"ended":"x"})"}) {
+                           R"({"watched":true,"still":true,"shows_steps":false,"milliseconds":-1,"ended":[]})",
+                           R"({"watched":true,"still":true,"shows_steps":false,"milliseconds":1,"ended":["x"]})"}) {
     CHECK_FALSE(stillness_from_json(text));
   }
 }

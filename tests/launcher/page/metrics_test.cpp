@@ -13,13 +13,13 @@ using Catch::Matchers::Contains;
 
 namespace {
 
-JobState some_job() {
-  JobState state{.job = "night \"run\"\n", .program = "train.py", .facts = {}, .nodes = {}, .error = ""};
+JobView some_job() {
+  JobView state{.job = "night \"run\"\n", .program = "train.py", .facts = {}, .nodes = {}, .error = ""};
   state.facts.phase = "running";
   state.facts.round = 2;
   state.facts.restarts = 1;
   state.facts.max_restarts = 3;
-  NodeState here{.facts = {}};
+  NodeView here{.facts = {}};
   here.facts.host = "a";
   here.facts.node_rank = 0;
   here.facts.slots = 2;
@@ -32,16 +32,16 @@ JobState some_job() {
   here.view->workers[1].steps_per_second = 1.0;
   here.view->workers[0].usage = WorkerUsage{.state = "runs", .cpu_ms = 7210, .rss = 104857600, .threads = 9};
   here.view->gpus = {GpuView{.index = 3, .percent = 97, .memory = 1 << 30, .capacity = std::int64_t{1} << 31}};
-  NodeState silent{.facts = {}};
+  NodeView silent{.facts = {}};
   silent.facts.host = "b";
   silent.facts.node_rank = 1;
   silent.error = "it did not answer in time";
-  NodeState slow{.facts = {}};
+  NodeView slow{.facts = {}};
   slow.facts.host = "c";
   slow.facts.node_rank = 2;
   slow.view = AgentView{};
   slow.view->link = LinkDelay{105'000, 20};
-  NodeState fast = slow;
+  NodeView fast = slow;
   fast.facts.host = "d";
   fast.facts.node_rank = 3;
   fast.view->link = LinkDelay{400, 20};

@@ -11,8 +11,6 @@ using ddp::rendezvous::WorkerFailure;
 
 namespace {
 
-const Program kProgram = {"/usr/bin/python3", {"/usr/bin/python3", "-u", "train.py"}, "train.py"};
-
 WorkerFailure failure_of(int rank, int code, int signal) {
   WorkerFailure failure;
   failure.rank = rank;
@@ -24,12 +22,19 @@ WorkerFailure failure_of(int rank, int code, int signal) {
   return failure;
 }
 
+std::string summary_of(const WorkerFailure& cause, const std::vector<WorkerFailure>& all,
+                       const std::map<int, std::string>& error_files = {}) {
+  return torchrun_summary(
+      {.program = "train.py", .cause = cause, .failures = all, .round = {.ranks = {}, .error_files = error_files}},
+      "/usr/bin/python3");
+}
+
 }  // namespace
 
 TEST_CASE("torchrun summary: a lone failure has torch's lines and columns", "[launcher][unit]") {
   setenv("TZ", "UTC", 1);
   // As torch 2.15 writes it, the blank after the pid included.
-  CHECK(torchrun_summary(kProgram, failure_of(5, 7, 0), {failure_of(5, 7, 0)}, {}) ==
+  CHECK(summary_of(failure_of(5, 7, 0), {failure_of(5, 7, 0)}) ==
         R"(failed (exitcode: 7) local_rank: 1 (pid: 105) of binary: /usr/bin/python3
 torch.distributed.elastic.multiprocessing.errors.ChildFailedError: 
 ============================================================
@@ -51,7 +56,7 @@ Root Cause (first observed failure):
 
 TEST_CASE("torchrun summary: others come before the root cause, with signals by number and name", "[launcher][unit]") {
   const std::string text =
-      torchrun_summary(kProgram, failure_of(1, 0, SIGSEGV), {failure_of(0, 0, SIGTERM), failure_of(1, 0, SIGSEGV)}, {});
+      summary_of(failure_of(1, 0, SIGSEGV), {failure_of(0, 0, SIGTERM), failure_of(1, 0, SIGSEGV)});
   const auto other = text.find("[1]:\n"), root = text.find("Root Cause (first observed failure):\n[0]:\n");
   REQUIRE(other != std::string::npos);
   REQUIRE(root != std::string::npos);
@@ -65,7 +70,7 @@ TEST_CASE("torchrun summary: others come before the root cause, with signals by 
 TEST_CASE("torchrun summary: a traceback is indented, its file named", "[launcher][unit]") {
   WorkerFailure failure = failure_of(0, 1, 0);
   failure.message = "Traceback:\n  File \"x\"\nValueError: no";
-  const std::string text = torchrun_summary(kProgram, failure, {failure}, {{0, "/logs/0/error.json"}});
+  const std::string text = summary_of(failure, {failure}, {{0, "/logs/0/error.json"}});
   CHECK(
       text.find("  error_file: /logs/0/error.json\n  traceback : Traceback:\n    File \"x\"\n  ValueError: no\n===") !=
       std::string::npos);
@@ -74,7 +79,7 @@ TEST_CASE("torchrun summary: a traceback is indented, its file named", "[launche
 TEST_CASE("torchrun summary: the border is as wide as the widest line, up to 60", "[launcher][unit]") {
   WorkerFailure failure = failure_of(0, 1, 0);
   failure.message = "short";
-  const std::string text = torchrun_summary(kProgram, failure, {failure}, {});
+  const std::string text = summary_of(failure, {failure});
   const std::string widest = "Root Cause (first observed failure):";  // not counted, as in torch
   CHECK(text.find("\n" + std::string(33, '=') + "\n") != std::string::npos);
   CHECK(widest.size() > 33);

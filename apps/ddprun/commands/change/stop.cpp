@@ -18,7 +18,7 @@
 #include "apps/ddprun/commands/table.hpp"
 #include "launcher/agent/job_looks.hpp"
 #include "launcher/local/job_answers.hpp"
-#include "launcher/local/job_state.hpp"
+#include "launcher/local/job_view.hpp"
 #include "launcher/text/ranges.hpp"
 #include "rendezvous/base/descriptor.hpp"
 #include "rendezvous/base/error.hpp"
@@ -86,7 +86,7 @@ class Stop {
 
   // Returns the newest step of each worker that runs.
   Steps steps() const {
-    const auto job = launcher::job_state(ask_at_length(job_.socket, "job", kJobWithin));
+    const auto job = launcher::job_view(ask_at_length(job_.socket, "job", kJobWithin));
     Steps steps;
     if (!job) return steps;
     for (const auto& node : job->nodes) {

@@ -12,8 +12,8 @@
 namespace ddp::apps {
 namespace {
 
-using launcher::JobState;
-using launcher::NodeState;
+using launcher::JobView;
+using launcher::NodeView;
 using launcher::WorkerView;
 
 constexpr std::size_t kMostNodeLines = 12;  // for nodes that need no word of their own
@@ -47,31 +47,31 @@ std::string call_of(const WorkerView& worker) {
   return harmless(worker.now_in) + (is_long ? ", " + clock_time(worker.milliseconds_in / 1000) : "");
 }
 
-bool uses_libddp(const JobState& job) {
-  return std::any_of(job.nodes.begin(), job.nodes.end(), [](const NodeState& node) {
+bool uses_libddp(const JobView& job) {
+  return std::any_of(job.nodes.begin(), job.nodes.end(), [](const NodeView& node) {
     return node.view && std::any_of(node.view->workers.begin(), node.view->workers.end(), [](const WorkerView& worker) {
              return worker.in_collectives_percent || !worker.now_in.empty();
            });
   });
 }
 
-std::string note_of(const NodeState& node) {
+std::string note_of(const NodeView& node) {
   if (!node.error.empty()) return harmless(node.error);
   if (node.facts.state == "quiet") return "its workers wait for the next round";
   return node.facts.node_rank < 0 ? "no seat in this round" : node.is_coordinator ? "coordinator" : "";
 }
 
-std::string node_name(const NodeState& node) {
+std::string node_name(const NodeView& node) {
   return node.facts.node_rank < 0 ? "-" : std::to_string(node.facts.node_rank);
 }
 
-std::string link_of(const NodeState& node) {
+std::string link_of(const NodeView& node) {
   return node.view && node.view->link ? launcher::describe_milliseconds(node.view->link->microseconds) : "-";
 }
 
-void add_gpu_lines(const JobState& job, std::vector<std::string>& lines) {
+void add_gpu_lines(const JobView& job, std::vector<std::string>& lines) {
   std::vector<std::vector<std::string>> rows = {{"GPU", "NODE", "USE", "MEMORY", "OF", "RANKS"}};
-  for (const NodeState& node : job.nodes) {
+  for (const NodeView& node : job.nodes) {
     if (!node.view) continue;
     for (const launcher::GpuView& gpu : node.view->gpus) {
       rows.push_back({std::to_string(gpu.index), node_name(node),
@@ -84,10 +84,10 @@ void add_gpu_lines(const JobState& job, std::vector<std::string>& lines) {
   for (std::string& line : table(rows)) lines.push_back(std::move(line));
 }
 
-std::vector<std::string> node_lines(const JobState& job) {
+std::vector<std::string> node_lines(const JobView& job) {
   std::vector<std::vector<std::string>> rows = {{"NODE", "HOST", "ADDRESS", "LINK", "STATE", "WORKERS", "NOTE"}};
   std::size_t left_out = 0;
-  for (const NodeState& node : job.nodes) {
+  for (const NodeView& node : job.nodes) {
     const std::string note = note_of(node);
     const bool is_special = !note.empty() || node.facts.state != "running";
     if (!is_special && rows.size() > kMostNodeLines) {
@@ -106,9 +106,9 @@ std::vector<std::string> node_lines(const JobState& job) {
   return lines;
 }
 
-std::vector<std::string> head_lines(const JobState& job) {
-  const auto seated = std::count_if(job.nodes.begin(), job.nodes.end(),
-                                    [](const NodeState& node) { return node.facts.node_rank >= 0; });
+std::vector<std::string> head_lines(const JobView& job) {
+  const auto seated =
+      std::count_if(job.nodes.begin(), job.nodes.end(), [](const NodeView& node) { return node.facts.node_rank >= 0; });
   const auto& facts = job.facts;
   std::string line = "job " + harmless(job.job) + "  " + harmless(job.program.substr(job.program.rfind('/') + 1)) +
                      "  " + harmless(facts.phase) + "  for " + clock_time(job.seconds());
@@ -137,11 +137,11 @@ std::string JobPage::cpu_share(const std::string& node, const WorkerView& worker
   return passed > 0 ? decimal("%.0f %%", 100 * std::max(0.0, used) / passed) : "-";
 }
 
-std::vector<JobPage::Row> JobPage::workers(const JobState& job, Time now) {
+std::vector<JobPage::Row> JobPage::workers(const JobView& job, Time now) {
   std::vector<std::pair<int, Row>> by_rank;
   newest_.clear();
   const bool shows_calls = uses_libddp(job);
-  for (const NodeState& node : job.nodes) {
+  for (const NodeView& node : job.nodes) {
     if (!node.view) continue;
     for (const WorkerView& worker : node.view->workers) {
       Row row = {std::to_string(worker.rank), node_name(node), std::to_string(worker.local_rank),
@@ -169,7 +169,7 @@ std::vector<JobPage::Row> JobPage::workers(const JobState& job, Time now) {
   return rows;
 }
 
-std::vector<std::string> JobPage::lines(const JobState& job, Time now) {
+std::vector<std::string> JobPage::lines(const JobView& job, Time now) {
   std::vector<std::string> page = head_lines(job);
   page.emplace_back();
   for (std::string& line : node_lines(job)) page.push_back(std::move(line));

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "launcher/local/job_state.hpp"
+#include "launcher/local/job_view.hpp"
 
 namespace ddp::apps {
 
@@ -18,12 +18,12 @@ class JobPage {
   using Time = std::chrono::steady_clock::time_point;
 
   // Returns the lines of the page. The shares of a CPU are of the time since the page before; the first has none.
-  std::vector<std::string> lines(const launcher::JobState& job, Time now);
+  std::vector<std::string> lines(const launcher::JobView& job, Time now);
 
  private:
   using Row = std::vector<std::string>;
 
-  std::vector<Row> workers(const launcher::JobState& job, Time now);
+  std::vector<Row> workers(const launcher::JobView& job, Time now);
   std::string cpu_share(const std::string& node, const launcher::WorkerView& worker, Time now);
 
   struct Used {

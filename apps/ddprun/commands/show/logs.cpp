@@ -17,7 +17,7 @@
 #include "apps/ddprun/commands/agents.hpp"
 #include "apps/ddprun/commands/arguments.hpp"
 #include "apps/ddprun/commands/table.hpp"
-#include "launcher/local/agent_state.hpp"
+#include "launcher/local/job_view.hpp"
 #include "rendezvous/base/descriptor.hpp"
 #include "rendezvous/base/error.hpp"
 

@@ -5,21 +5,17 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
 #include <string_view>
 #include <thread>
-#include <variant>
 
 #include "apps/ddprun/commands/agents.hpp"
 #include "apps/ddprun/commands/arguments.hpp"
 #include "apps/ddprun/commands/show/job_page.hpp"
 #include "apps/ddprun/commands/table.hpp"
-#include "launcher/local/agent_state.hpp"
-#include "launcher/local/job_state.hpp"
-#include "launcher/text/json_text.hpp"
+#include "launcher/local/job_view.hpp"
 #include "rendezvous/base/error.hpp"
 
 namespace ddp::apps {
@@ -30,37 +26,20 @@ enum class Form { Text, Screen, Json };  // Screen: text on a terminal, which is
 
 const Row kHeadings = {"JOB", "NODE", "PID", "TIME", "ROUND", "WORKERS", "STEP", "PROGRAM"};
 
-std::string shown(const launcher::JsonMembers& members, const char* name) {
-  const auto found = members.find(name);
-  if (found == members.end()) return "-";
-  if (const auto* text = std::get_if<std::string>(&found->second)) return *text;
-  if (const auto* number = std::get_if<std::int64_t>(&found->second)) return std::to_string(*number);
-  return "-";
-}
-
-std::int64_t number_of(const launcher::JsonMembers& members, const char* name) {
-  const auto found = members.find(name);
-  const auto* number = found != members.end() ? std::get_if<std::int64_t>(&found->second) : nullptr;
-  return number != nullptr ? *number : 0;
-}
-
-// Returns "2 running", or "1 of 2 running" once a worker has ended. A job of several nodes has others elsewhere.
-std::string workers_in_words(const launcher::JsonMembers& job, const std::string& state) {
-  const auto view = launcher::agent_view(state);
-  const std::int64_t all = number_of(job, "world_size");
-  const auto live = view ? static_cast<std::int64_t>(view->workers.size()) : all;
-  const bool some_ended = number_of(job, "nodes") == 1 && shown(job, "phase") == "running" && live < all;
-  return (some_ended ? std::to_string(live) + " of " : "") + shown(job, "world_size") + " " + shown(job, "phase");
-}
-
-Row row_of(const std::string& state) {
-  const launcher::JsonMembers job = *launcher::json_members(state);
-  const std::string nodes = shown(job, "nodes") == "0" ? "waits" : shown(job, "node_rank") + "/" + shown(job, "nodes");
-  const std::string program = shown(job, "program");
-  return {shown(job, "job"),   nodes,
-          shown(job, "pid"),   clock_time(number_of(job, "seconds")),
-          shown(job, "round"), workers_in_words(job, state),
-          shown(job, "step"),  program.substr(program.rfind('/') + 1)};
+Row row_of(const launcher::AgentView& job) {
+  const rendezvous::NodeFacts& facts = job.facts;
+  const std::string count = std::to_string(facts.node_count), all = std::to_string(facts.world_size);
+  // A job of several nodes has other workers elsewhere.
+  const bool some_ended = facts.node_count == 1 && job.phase == "running" && std::ssize(job.workers) < facts.world_size;
+  const auto step = job.step();
+  return {job.job,
+          facts.node_count == 0 ? "waits" : std::to_string(facts.node_rank) + "/" + count,
+          std::to_string(job.pid),
+          clock_time(job.seconds),
+          std::to_string(facts.round),
+          (some_ended ? std::to_string(job.workers.size()) + " of " : "") + all + " " + job.phase,
+          step ? std::to_string(*step) : "-",
+          job.program.substr(job.program.rfind('/') + 1)};
 }
 
 void print_text(const std::vector<std::string>& lines, Form form) {
@@ -71,7 +50,7 @@ void print_text(const std::vector<std::string>& lines, Form form) {
 // Prints the state of one job. Returns the exit code.
 int print_job(const FoundJob& found, Form form, JobPage& page) {
   const std::string json = ask_at_length(found.socket, "job", kJobWithin);
-  const auto job = launcher::job_state(json);
+  const auto job = launcher::job_view(json);
   if (!job) {
     print_line(stderr, "ps: the agent of the job " + found.view.job + " did not say its state");
     return 1;
@@ -91,7 +70,7 @@ int print_list(Form form) {
   const AgentAnswers answers = ask_all_agents("ps");
   for (const AgentAnswers::Answer& answer : answers.all) {
     if (form == Form::Json) puts(answer.state.c_str());
-    if (form != Form::Json) rows.push_back(row_of(answer.state));
+    if (form != Form::Json) rows.push_back(row_of(answer.view));
   }
   if (form != Form::Json) print_text(table(rows), form);
   for (const std::string& job : answers.elsewhere) print_line(stderr, "ps: " + job);

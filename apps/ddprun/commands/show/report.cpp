@@ -11,7 +11,7 @@
 #include "apps/ddprun/commands/show/job_page.hpp"
 #include "apps/ddprun/commands/show/ps.hpp"
 #include "launcher/local/job_answers.hpp"
-#include "launcher/local/job_state.hpp"
+#include "launcher/local/job_view.hpp"
 #include "launcher/report/issue_report.hpp"
 #include "launcher/stacks/stack_json.hpp"
 #include "launcher/stacks/stack_report.hpp"
@@ -35,7 +35,7 @@ launcher::JobAnswers answers_of(const FoundJob& job, const std::string& ask, std
 
 void add_state(const FoundJob& job, launcher::IssueReport& report) {
   const std::string json = ask_at_length(job.socket, "job", kJobWithin);
-  const auto state = launcher::job_state(json);
+  const auto state = launcher::job_view(json);
   if (!state) return;
   report.summary = JobPage().lines(*state, JobPage::Time());
   report.details = json;

@@ -16,9 +16,8 @@ import signal
 import sys
 import tempfile
 import types
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence
 
-from ddprun_torchrun import _process
 from ddprun_torchrun._options import NotHere, environment_of, options_of
 
 # ddprun's exit codes for wrong usage, and for a program that cannot be executed or is not there. Without a report,
@@ -82,22 +81,27 @@ def _run(entrypoint: Any, args: Sequence[Any], name: str, options: Dict[str, Any
     """Runs a command as the workers. Raises NotHere if nothing was started, else _NoSuccess."""
     environment = environment_of(os.environ)
     command = _command_of(entrypoint, args, environment)
-    binary, config = _own(options)
-    # Where the program is an argument for Python, ddprun would call it Python.
-    environment["DDPRUN_CALLER"] = f"{os.getpid()} {name if '--no-python' in command[:1] else ''}"
-    code = _process.run([binary, *config.arguments(), *command], environment, signals)
+    config = _own(options)
+    from ddprun._process import run
+
+    shown = name if "--no-python" in command[:1] else ""  # ddprun would call the program of a script Python
+    try:
+        code = run([*config.arguments(), *command], environment, shown, signals).exit_code
+    except OSError as error:
+        raise NotHere(f"{error.filename} cannot be started: {error}") from error
     if code in _REFUSED and not os.path.exists(options["report_file"]):
         raise NotHere("ddprun refuses it, as it said above")
     if code != 0:
         raise _NoSuccess(f"ddprun ended with exit code {code}; what it said on stderr has the reason")
 
 
-def _own(options: Dict[str, Any]) -> Tuple[str, Any]:
-    """Returns ddprun's program and LaunchConfig. Raises NotHere if it is not installed, or damaged, or too old."""
+def _own(options: Dict[str, Any]) -> Any:
+    """Returns ddprun's LaunchConfig. Raises NotHere if it is not installed, or damaged, or too old."""
     try:
         import ddprun
 
-        return ddprun.find_binary(), ddprun.LaunchConfig(**options)
+        ddprun.find_binary()
+        return ddprun.LaunchConfig(**options)
     except Exception as error:
         raise NotHere(f"ddprun cannot be used ({error}); pip install ddprun") from error
 
@@ -109,8 +113,9 @@ def _call(
     or SignalException once the job was ended for it."""
     if config.start_method == "fork":
         raise NotHere("its start_method is fork, so that the function may need what this process has in memory")
-    _, own = _own(options)
+    own = _own(options)
     import ddprun
+    from ddprun._process import handling
 
     has_come: List[int] = []
 
@@ -120,7 +125,7 @@ def _call(
         raise _signal_exception(number) if len(has_come) == 1 else KeyboardInterrupt
 
     try:
-        with _process.handling(signals, end_job):
+        with handling(signals, end_job):
             return ddprun.launch(function, args, config=own)
     except TypeError as error:
         raise NotHere(f"the function cannot be sent to other processes: {error}") from error

@@ -46,9 +46,8 @@ def options_of(config: Any) -> Dict[str, Any]:
 
 
 def environment_of(inherited: Mapping[str, str]) -> Dict[str, str]:
-    """Returns the environment for ddprun: without what torch has read of it already, and without the error file, which
-    torch's own @record writes for the launcher above."""
-    gone = {f"PET_{name}" for name in _TORCHS_VARIABLES} | {"TORCHELASTIC_ERROR_FILE"}
+    """Returns the environment for ddprun: without what torch has read of it already."""
+    gone = {f"PET_{name}" for name in _TORCHS_VARIABLES}
     return {name: value for name, value in inherited.items() if name not in gone}
 
 

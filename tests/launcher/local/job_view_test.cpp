@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "launcher/local/job_state.hpp"
+#include "launcher/local/job_view.hpp"
 
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
@@ -49,7 +49,7 @@ TEST_CASE("job state: what all nodes said is one document, which is read as it w
   const AgentView own = view_of("a", 0, 40);
   const std::map<std::string, std::string> answers = {
       {"A", "stale"}, {"B", to_json(view_of("b", 2, 39))}, {"C", R"({"error":"no"})"}};
-  const JobState state = assemble(two_nodes(), answers, "A", own, "");
+  const JobView state = assemble(two_nodes(), answers, "A", own, "");
   const std::string text = to_json(state);
   const json document = json::parse(text);
   CHECK(document.at("job") == "job7");
@@ -69,7 +69,7 @@ TEST_CASE("job state: what all nodes said is one document, which is read as it w
   CHECK(nodes[2].at("seated") == false);
   CHECK(nodes[2].at("workers").empty());
   CHECK_FALSE(nodes[2].at("error").is_null());
-  const auto read = job_state(text);
+  const auto read = job_view(text);
   REQUIRE(read);
   CHECK(to_json(*read) == text);
 }
@@ -79,7 +79,7 @@ TEST_CASE("job state: a node is slow whose link takes much longer than the other
   b.link = LinkDelay{105'000, 20};
   c.link = LinkDelay{400, 20};
   c.phase = "waiting";
-  const JobState state = assemble(two_nodes(), {{"B", to_json(b)}, {"C", to_json(c)}}, "A", view_of("a", 0, 40), "");
+  const JobView state = assemble(two_nodes(), {{"B", to_json(b)}, {"C", to_json(c)}}, "A", view_of("a", 0, 40), "");
   const std::string text = to_json(state);
   const json nodes = json::parse(text).at("nodes");
   CHECK(nodes[0].at("round_trip_us").is_null());
@@ -89,11 +89,11 @@ TEST_CASE("job state: a node is slow whose link takes much longer than the other
   CHECK(nodes[2].at("round_trip_us") == 400);
   CHECK(nodes[2].at("slow_link").is_null());
   CHECK(nodes[2].at("phase") == "waiting");
-  CHECK(to_json(job_state(text).value()) == text);
+  CHECK(to_json(job_view(text).value()) == text);
 }
 
 TEST_CASE("job state: a node that did not answer is shown as such", "[launcher][unit]") {
-  const JobState state = assemble(two_nodes(), {}, "A", view_of("a", 0, 1), "");
+  const JobView state = assemble(two_nodes(), {}, "A", view_of("a", 0, 1), "");
   CHECK(state.nodes[0].view);
   CHECK_FALSE(state.nodes[1].view);
   CHECK_THAT(state.nodes[1].error, Contains("did not answer in time"));
@@ -101,7 +101,7 @@ TEST_CASE("job state: a node that did not answer is shown as such", "[launcher][
 }
 
 TEST_CASE("job state: without the coordinator it is the node that was asked, and says so", "[launcher][unit]") {
-  const JobState state = assemble({}, {}, "A", view_of("a", 0, 1), "the coordinator cannot be asked");
+  const JobView state = assemble({}, {}, "A", view_of("a", 0, 1), "the coordinator cannot be asked");
   REQUIRE(state.nodes.size() == 1);
   CHECK(state.nodes[0].is_asked);
   CHECK(json::parse(to_json(state)).at("error") == "the coordinator cannot be asked");
