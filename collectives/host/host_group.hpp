@@ -14,9 +14,8 @@
 #include "collectives/host/memory/waiting.hpp"
 #include "collectives/host/nodes/formation.hpp"
 #include "collectives/host/nodes/network.hpp"
-#include "collectives/host/nodes/transfers.hpp"
+#include "collectives/host/operations/collectives.hpp"
 #include "collectives/host/operations/messages.hpp"
-#include "collectives/host/operations/shared_collectives.hpp"
 
 struct ddp_backend_group {
  public:

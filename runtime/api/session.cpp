@@ -29,7 +29,6 @@ using ddp::runtime::group_of;
 using ddp::runtime::guard;
 using ddp::runtime::not_null;
 using ddp::runtime::of;
-using ddp::runtime::ProcessGroup;
 using ddp::runtime::Session;
 using Milliseconds = std::chrono::milliseconds;
 

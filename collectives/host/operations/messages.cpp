@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "collectives/host/failure.hpp"
-#include "collectives/host/operations/copies.hpp"
+#include "collectives/host/memory/copies.hpp"
 
 namespace ddp::collectives {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "collectives/host/operations/copies.hpp"
+#include "collectives/host/memory/copies.hpp"
 #include "collectives/host/operations/node_collectives.hpp"
 
 namespace ddp::collectives {

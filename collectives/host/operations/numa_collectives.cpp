@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "collectives/host/operations/copies.hpp"
+#include "collectives/host/memory/copies.hpp"
 
 namespace ddp::collectives {
 

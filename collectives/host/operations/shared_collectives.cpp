@@ -5,7 +5,7 @@
 #include <cstring>
 #include <utility>
 
-#include "collectives/host/operations/copies.hpp"
+#include "collectives/host/memory/copies.hpp"
 #include "collectives/host/operations/slices.hpp"
 
 namespace ddp::collectives {

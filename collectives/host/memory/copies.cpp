@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "collectives/host/operations/copies.hpp"
+#include "collectives/host/memory/copies.hpp"
 
 #include <cstring>
 
