@@ -13,6 +13,7 @@
 
 #include "launcher/agent/job_looks.hpp"
 #include "launcher/output/stream_route.hpp"
+#include "launcher/text/declared_json.hpp"
 #include "rendezvous/agent_client.hpp"
 #include "rendezvous/base/error.hpp"
 #include "rendezvous/base/text.hpp"
@@ -42,18 +43,6 @@ std::int64_t boot_time_ns() {
   return now.tv_sec * 1'000'000'000LL + now.tv_nsec;
 }
 
-std::string text_member(const JsonMembers& members, const std::string& name) {
-  const auto found = members.find(name);
-  const auto* text = found != members.end() ? std::get_if<std::string>(&found->second) : nullptr;
-  return text != nullptr ? *text : "";
-}
-
-std::optional<std::int64_t> integer_member(const JsonMembers& members, const std::string& name) {
-  const auto found = members.find(name);
-  const auto* number = found != members.end() ? std::get_if<std::int64_t>(&found->second) : nullptr;
-  return number != nullptr ? std::optional(*number) : std::nullopt;
-}
-
 // Returns the numbers of a list with commas.
 std::set<ino_t> inodes_in(const std::string& list) {
   std::set<ino_t> inodes;
@@ -63,6 +52,21 @@ std::set<ino_t> inodes_in(const std::string& list) {
 }
 
 }  // namespace
+
+// What a worker or a program asks, as rendezvous/agent_client.hpp has it.
+struct AgentRequest {
+  std::string ask, incarnation, name, sockets;
+  int version = 0, stays = 0, round = 0, others = 0;
+  std::uint64_t layout = 0;
+  std::int64_t bytes = 0;
+};
+
+template <typename Json>
+void members(Json& json, AgentRequest& request) {
+  json("version", request.version)("ask", request.ask)("incarnation", request.incarnation)("name", request.name);
+  json("layout", request.layout)("bytes", request.bytes)("stays", request.stays)("round", request.round);
+  json("others", request.others)("sockets", request.sockets);
+}
 
 LocalService::LocalService(rendezvous::asio::io_context& io, const LaunchConfig& config, const std::string& host,
                            const std::string& incarnation, const Guarded& guarded, Log& log, Sources sources)
@@ -161,43 +165,42 @@ void LocalService::stop() {
   if (socket_) socket_->stop();
 }
 
-AgentSocket::Answer LocalService::answer(const rendezvous::DescriptorMessage& request) {
-  const auto members = json_members(request.text);
-  if (!members) return refusal("a request is one JSON object");
-  const auto version = members->find("version");
-  if (version == members->end() || version->second != JsonMembers::mapped_type(std::int64_t{kAgentSocketVersion})) {
+AgentSocket::Answer LocalService::answer(const rendezvous::DescriptorMessage& message) {
+  const auto asked = read_json<AgentRequest>(message.text);
+  if (!asked) return refusal("a request is one JSON object");
+  if (asked->version != kAgentSocketVersion) {
     return refusal("this ddprun speaks version " + std::to_string(kAgentSocketVersion) +
                    " of the agent's socket, and the request another one (use ddprun and libddp of one release)");
   }
-  const std::string ask = text_member(*members, "ask");
+  const std::string& ask = asked->ask;
   if (ask == "state") return {to_json(view())};
   if (ask == "stacks") return take_stacks();
   if (ask.starts_with("job")) return look(ask == "job" ? "state" : ask.substr(std::min(ask.size(), kOfJob.size())));
   const std::set<std::string> of_workers = {"page", "calls", "keep", "kept", "stay", "quiet", "connections"};
   if (of_workers.count(ask) == 0) return refusal("nothing can be asked by this name: " + ask);
-  const auto local_rank = sources_.local_rank_of(text_member(*members, "incarnation"));
+  const auto local_rank = sources_.local_rank_of(asked->incarnation);
   if (!local_rank) return refusal("no worker of this round has this incarnation");
-  if (ask == "keep") return hand_out(*local_rank, *members);
-  if (ask == "calls") return hand_out_call_memory(*local_rank, *members);
-  if (ask == "kept") return show_kept(*local_rank, text_member(*members, "name"));
-  if (ask != "page") return note_survivor(ask, *local_rank, *members);
+  if (ask == "keep") return hand_out(*local_rank, *asked);
+  if (ask == "calls") return hand_out_call_memory(*local_rank, *asked);
+  if (ask == "kept") return show_kept(*local_rank, asked->name);
+  if (ask != "page") return note_survivor(ask, *local_rank, *asked);
   return {JsonObject().number("version", kAgentSocketVersion).number("local_rank", *local_rank).str(),
           {page_->node_memory(), page_->workers_memory()}};
 }
 
-AgentSocket::Answer LocalService::note_survivor(const std::string& ask, int local_rank, const JsonMembers& request) {
+AgentSocket::Answer LocalService::note_survivor(const std::string& ask, int local_rank, const AgentRequest& request) {
   JsonObject answer;
   answer.number("version", kAgentSocketVersion);
   if (ask == "quiet") {
-    sources_.quiet(local_rank, static_cast<int>(integer_member(request, "round").value_or(0)));
+    sources_.quiet(local_rank, request.round);
     return {answer.str()};
   }
   if (ask == "connections") {
-    SocketChoice choice{inodes_in(text_member(request, "sockets")), integer_member(request, "others") == 1};
+    SocketChoice choice{inodes_in(request.sockets), request.others == 1};
     const bool ends_them = sources_.end_when_revoked(local_rank, std::move(choice));
     return {answer.number("ends_them", ends_them ? 1 : 0).str()};
   }
-  const bool stays = config_.job.survivors_stay && integer_member(request, "stays") == 1;
+  const bool stays = config_.job.survivors_stay && request.stays == 1;
   sources_.stays(local_rank, stays);
   return {answer.number("stays", stays ? 1 : 0).number("lost_after_ms", sources_.lost_after().count()).str()};
 }
@@ -214,10 +217,9 @@ AgentSocket::Answer LocalService::take_stacks() {
   }
 }
 
-AgentSocket::Answer LocalService::hand_out_call_memory(int local_rank, const JsonMembers& request) {
+AgentSocket::Answer LocalService::hand_out_call_memory(int local_rank, const AgentRequest& request) {
   AgentSocket::Answer answer{JsonObject().number("version", kAgentSocketVersion).str()};
-  if (integer_member(request, "layout") != static_cast<std::int64_t>(rendezvous::kOperationRecordsVersion))
-    return answer;
+  if (request.layout != rendezvous::kOperationRecordsVersion) return answer;
   try {
     const int memory = sources_.call_memory(local_rank);
     if (memory >= 0) answer.descriptors.push_back(memory);
@@ -238,15 +240,15 @@ AgentSocket::Answer LocalService::look(const std::string& what) {
   }
 }
 
-AgentSocket::Answer LocalService::hand_out(int local_rank, const JsonMembers& request) {
+AgentSocket::Answer LocalService::hand_out(int local_rank, const AgentRequest& request) {
   JsonObject answer;
   answer.number("version", kAgentSocketVersion).number("local_rank", local_rank);
   if (!kept_) return {answer.number("kept", 0).str()};
-  if (integer_member(request, "layout") != static_cast<std::int64_t>(rendezvous::kKeptVersion)) {
+  if (request.layout != rendezvous::kKeptVersion) {
     return refusal("this ddprun keeps memory of another layout (use ddprun and libddp of one release)");
   }
-  const std::string name = text_member(request, "name");
-  const auto handed = kept_->hand_out(local_rank, name, integer_member(request, "bytes").value_or(0));
+  const std::string& name = request.name;
+  const auto handed = kept_->hand_out(local_rank, name, request.bytes);
   const int rank = facts_.base_rank + local_rank;
   if (const auto* why = std::get_if<std::string>(&handed)) {
     log_.warning("kept_memory", *why, rank);

@@ -21,11 +21,12 @@
 #include "launcher/output/log.hpp"
 #include "launcher/placement/gpu_usage.hpp"
 #include "launcher/process/tcp_sockets.hpp"
-#include "launcher/text/json_text.hpp"
 #include "rendezvous/link/messages.hpp"
 #include "rendezvous/net/asio.hpp"
 
 namespace ddp::launcher {
+
+struct AgentRequest;
 
 class LocalService {
  public:
@@ -69,12 +70,12 @@ class LocalService {
   void stop();
 
  private:
-  AgentSocket::Answer answer(const rendezvous::DescriptorMessage& request);
+  AgentSocket::Answer answer(const rendezvous::DescriptorMessage& message);
   AgentSocket::Answer take_stacks();
   AgentSocket::Answer look(const std::string& what);
-  AgentSocket::Answer hand_out_call_memory(int local_rank, const JsonMembers& request);
-  AgentSocket::Answer note_survivor(const std::string& ask, int local_rank, const JsonMembers& request);
-  AgentSocket::Answer hand_out(int local_rank, const JsonMembers& request);
+  AgentSocket::Answer hand_out_call_memory(int local_rank, const AgentRequest& request);
+  AgentSocket::Answer note_survivor(const std::string& ask, int local_rank, const AgentRequest& request);
+  AgentSocket::Answer hand_out(int local_rank, const AgentRequest& request);
   AgentSocket::Answer show_kept(int local_rank, const std::string& name) const;
   void plan_kept_memory(const rendezvous::Assignment& assignment);
 

@@ -13,9 +13,7 @@
 #include <vector>
 
 #include "launcher/config/compatibility_mode.hpp"
-#include "launcher/config/etcd_config.hpp"
 #include "launcher/config/log_config.hpp"
-#include "launcher/config/page_config.hpp"
 #include "launcher/config/program.hpp"
 #include "launcher/placement/numa_binding.hpp"
 #include "rendezvous/link/messages.hpp"
@@ -28,6 +26,22 @@ struct RendezvousTimeouts {
   std::chrono::milliseconds join = std::chrono::seconds(600);      // join_timeout
   std::chrono::milliseconds last_call = std::chrono::seconds(30);  // last_call_timeout
   std::chrono::milliseconds lost = std::chrono::seconds(15);       // keep_alive_interval * keep_alive_max_attempt
+};
+
+// Where the etcd of a job is, and what it takes to use it (--rdzv-backend etcd).
+struct EtcdConfig {
+  std::string endpoints;  // "10.0.0.1:2379,etcd2:2379", checked
+  bool uses_tls = false;
+  // PEM files. Empty: the system's authorities; no certificate of its own; the key is in the certificate's file.
+  std::string authorities, certificate, key;
+  std::string user, password_file;  // empty: none
+};
+
+// Where the page of the job is (--serve), and what proves that a visitor may see it.
+struct PageConfig {
+  std::string address;     // numeric
+  std::uint16_t port = 0;  // 0: any free one
+  std::string token_file;  // --serve-token; empty: none, and the address is loopback
 };
 
 // What happens when the workers make no progress for --hang-timeout.

@@ -10,12 +10,15 @@
 // member out where it has its default. Json::kReads says which of the two is done. Only .cpp files include this.
 #pragma once
 
+#include <cstdint>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "launcher/text/json_text.hpp"
@@ -115,7 +118,12 @@ class JsonReader {
 
 template <typename T>
 void take_json(const nlohmann::json& json, T& value) {
-  if constexpr (std::is_arithmetic_v<T> || std::is_same_v<T, std::string>) {
+  if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>) {
+    const bool is_unsigned = json.is_number_unsigned();
+    const bool fits = is_unsigned ? std::in_range<T>(json.get<std::uint64_t>())
+                                  : json.is_number_integer() && std::in_range<T>(json.get<std::int64_t>());
+    value = fits ? json.get<T>() : throw std::range_error("no integer of this size");
+  } else if constexpr (std::is_arithmetic_v<T> || std::is_same_v<T, std::string>) {
     json.get_to(value);
   } else if constexpr (requires { value.has_value(); }) {
     if (!json.is_null()) take_json(json, value.emplace());
@@ -124,6 +132,7 @@ void take_json(const nlohmann::json& json, T& value) {
       take_json(item, value.emplace_back());
     }
   } else {
+    if (!json.is_object()) throw std::range_error("no object");
     JsonReader reader(json);
     members(reader, value);
   }
@@ -137,6 +146,8 @@ std::optional<T> read_json(std::string_view text) {
     take_json(rendezvous::parse_shallow(text), value);
     return value;
   } catch (const nlohmann::json::exception&) {
+    return std::nullopt;
+  } catch (const std::range_error&) {
     return std::nullopt;
   }
 }

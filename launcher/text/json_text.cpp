@@ -2,9 +2,6 @@
 #include "launcher/text/json_text.hpp"
 
 #include <nlohmann/json.hpp>
-#include <utility>
-
-#include "rendezvous/base/shallow_json.hpp"
 
 namespace ddp::launcher {
 
@@ -28,23 +25,6 @@ JsonObject& JsonObject::json(std::string_view name, std::string_view value) {
   if (!fields_.empty()) fields_ += ", ";
   fields_.append(quoted_json(name)).append(": ").append(value);
   return *this;
-}
-
-std::optional<JsonMembers> json_members(std::string_view text) {
-  const nlohmann::json object = rendezvous::parse_shallow(text);
-  if (!object.is_object()) return std::nullopt;
-  JsonMembers members;
-  for (const auto& [name, value] : object.items()) {
-    if (value.is_string()) {
-      members[name] = value.get<std::string>();
-    } else if (value.is_number_float() ||
-               (value.is_number_unsigned() && !std::in_range<std::int64_t>(value.get<std::uint64_t>()))) {
-      members[name] = value.get<double>();
-    } else if (value.is_number()) {
-      members[name] = value.get<std::int64_t>();
-    }
-  }
-  return members;
 }
 
 }  // namespace ddp::launcher

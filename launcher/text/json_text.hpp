@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// JSON objects as text: written for ddprun's own log and the event log, read from workers. Only json_text.cpp includes
-// the library behind it.
+// JSON objects as text, for ddprun's own log and the event log. Only json_text.cpp includes the library behind it.
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <variant>
 #include <vector>
 
 namespace ddp::launcher {
@@ -29,11 +26,5 @@ class JsonObject {
  private:
   std::string fields_;
 };
-
-// The members of an object that are numbers or strings, by name.
-using JsonMembers = std::map<std::string, std::variant<std::int64_t, double, std::string>>;
-
-// Returns the members of an object; nothing if the text is not one JSON object.
-std::optional<JsonMembers> json_members(std::string_view text);
 
 }  // namespace ddp::launcher

@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "launcher/config/page_config.hpp"
+#include "launcher/config/launch_config.hpp"
 
 namespace ddp::apps {
 

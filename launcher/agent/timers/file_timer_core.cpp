@@ -5,7 +5,7 @@
 #include <csignal>
 #include <utility>
 
-#include "launcher/text/json_text.hpp"
+#include "launcher/text/declared_json.hpp"
 #include "rendezvous/base/text.hpp"
 #include "rendezvous/link/printable.hpp"
 
@@ -25,36 +25,18 @@ FileTimerCore::Time to_time(double unix_seconds) {
   return FileTimerCore::Time(std::chrono::duration_cast<FileTimerCore::Time::duration>(since));
 }
 
-template <typename Integer>
-std::optional<Integer> integer_in(const JsonMembers& members, const char* name) {
-  const auto found = members.find(name);
-  const auto* value = found == members.end() ? nullptr : std::get_if<std::int64_t>(&found->second);
-  if (!value || !std::in_range<Integer>(*value)) return std::nullopt;
-  return static_cast<Integer>(*value);
-}
-
-std::optional<double> number_in(const JsonMembers& members, const char* name) {
-  const auto found = members.find(name);
-  if (found == members.end()) return std::nullopt;
-  if (const auto* value = std::get_if<double>(&found->second)) return *value;
-  if (const auto* value = std::get_if<std::int64_t>(&found->second)) return static_cast<double>(*value);
-  return std::nullopt;
-}
-
 }  // namespace
 
+template <typename Json>
+void members(Json& json, TimerRequest& request) {
+  json.must("pid", request.pid).must("scope_id", request.scope);
+  json.must("expiration_time", request.expiration).must("signal", request.signal);
+}
+
 std::optional<TimerRequest> parse_timer_request(std::string_view line) {
-  const std::optional<JsonMembers> members = json_members(line);
-  if (!members) return std::nullopt;
-  const auto pid = integer_in<pid_t>(*members, "pid");
-  const auto scope = members->find("scope_id");
-  const auto expiration = number_in(*members, "expiration_time");
-  const auto signal = integer_in<int>(*members, "signal");
-  if (!pid || *pid <= 0 || !expiration || !signal || *signal >= NSIG) return std::nullopt;
-  if (scope == members->end() || !std::holds_alternative<std::string>(scope->second)) return std::nullopt;
-  const auto& name = std::get<std::string>(scope->second);
-  if (name.size() > kMostScopeBytes) return std::nullopt;
-  return TimerRequest{*pid, name, *expiration, *signal};
+  auto request = read_json<TimerRequest>(line);
+  if (!request || request->pid <= 0 || request->signal >= NSIG || request->scope.size() > kMostScopeBytes) return {};
+  return request;
 }
 
 std::string describe(const ExpiredTimers& timers) {

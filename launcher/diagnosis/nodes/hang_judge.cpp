@@ -8,7 +8,7 @@
 #include "launcher/diagnosis/nodes/told_verdict.hpp"
 #include "launcher/diagnosis/tell_stacks.hpp"
 #include "launcher/stacks/stack_json.hpp"
-#include "launcher/text/json_text.hpp"
+#include "launcher/text/declared_json.hpp"
 #include "launcher/text/ranges.hpp"
 
 namespace ddp::launcher {
@@ -58,6 +58,15 @@ void tell_links(Hang& hang, const std::vector<HangJudge::Answer>& nodes, const H
 
 }  // namespace
 
+struct StillnessQuestion {
+  int node_rank = 0;  // of the node that asks
+};
+
+template <typename Json>
+void members(Json& json, StillnessQuestion& question) {
+  json.must("node_rank", question.node_rank);
+}
+
 HangJudge::HangJudge(rendezvous::asio::io_context& io, std::chrono::milliseconds timeout, std::string host,
                      Sources sources, Log& log, std::function<void(const Hang&)> found)
     : host_(std::move(host)),
@@ -101,10 +110,10 @@ void HangJudge::ask() {
   const auto at = core_.ask_at();
   if (!at) return;
   if (*at > Clock::now()) return wait();  // another node has asked meanwhile
-  const std::string text = JsonObject().number("node_rank", node_rank_).str();
-  sources_.ask(kStillnessQuestion, text, [this, question = ++asked_](const std::vector<Answer>& answers) {
-    if (question == asked_) hear(answers);
-  });
+  sources_.ask(kStillnessQuestion, json_of(StillnessQuestion{node_rank_}),
+               [this, question = ++asked_](const std::vector<Answer>& answers) {
+                 if (question == asked_) hear(answers);
+               });
 }
 
 void HangJudge::hear(const std::vector<Answer>& answers) {
@@ -157,12 +166,8 @@ void HangJudge::judge(const std::vector<Answer>& stacks) {
 }
 
 std::string HangJudge::answer_stillness(const std::string& text) {
-  const auto members = json_members(text);
-  const auto asker = members ? members->find("node_rank") : JsonMembers::const_iterator();
-  if (members && asker != members->end()) {
-    if (const auto* node_rank = std::get_if<std::int64_t>(&asker->second)) {
-      core_.note_judge(Clock::now(), static_cast<int>(*node_rank));
-    }
+  if (const auto asker = read_json<StillnessQuestion>(text)) {
+    core_.note_judge(Clock::now(), asker->node_rank);
   }
   return to_json(sources_.stillness());
 }

@@ -1,10 +1,60 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "launcher/hosts/wire/job_header.hpp"
 
-#include "launcher/hosts/wire/pairs.hpp"
+#include <utility>
+
+#include "rendezvous/base/error.hpp"
+#include "rendezvous/base/length_bytes.hpp"
+#include "rendezvous/base/text.hpp"
 
 namespace ddp::launcher {
 namespace {
+
+class PairWriter {
+ public:
+  void add(std::string_view name, std::string_view value) {
+    for (const std::string_view word : {name, value}) {
+      rendezvous::append_length(text_, word.size());
+      text_ += word;
+    }
+  }
+  void add(std::string_view name, long value) { add(name, std::to_string(value)); }
+  std::string take() { return std::move(text_); }
+
+ private:
+  std::string text_;
+};
+
+[[noreturn]] void refuse_pairs(const std::string& what) {
+  throw rendezvous::Error(rendezvous::ErrorCode::Corrupt, what);
+}
+
+// Takes the next word, a name or a value, off the text. A word has no NUL.
+std::string take_word(std::string_view& text) {
+  if (text.size() < rendezvous::kLengthBytes) refuse_pairs("a pair that is cut off");
+  const std::size_t length = rendezvous::length_at_begin(text);
+  text.remove_prefix(rendezvous::kLengthBytes);
+  if (length > text.size()) refuse_pairs("a word of " + std::to_string(length) + " bytes, of which not all are there");
+  std::string word(text.substr(0, length));
+  text.remove_prefix(length);
+  if (word.find('\0') != std::string::npos) refuse_pairs("a word with a NUL in it");
+  return word;
+}
+
+// Returns the number that is the value of `name`.
+int number_of(const std::string& name, const std::string& text, int low, int high) {
+  const auto number = rendezvous::parse_number<int>(text);
+  if (number && *number >= low && *number <= high) return *number;
+  refuse_pairs("the value \"" + text + "\" of " + name + ", which is not a number from " + std::to_string(low) +
+               " to " + std::to_string(high));
+}
+
+// Returns the text, which must be "NAME=value".
+std::string variable_of(const std::string& text) {
+  const auto equals = text.find('=');
+  if (equals == std::string::npos || equals == 0) refuse_pairs("a variable without a name");
+  return text;
+}
 
 // Returns whether the pair belongs to the place.
 bool take_place(HostPlace& place, const std::string& name, const std::string& value) {

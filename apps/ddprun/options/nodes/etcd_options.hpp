@@ -13,7 +13,7 @@
 #include <map>
 #include <string>
 
-#include "launcher/config/etcd_config.hpp"
+#include "launcher/config/launch_config.hpp"
 
 namespace ddp::apps {
 
