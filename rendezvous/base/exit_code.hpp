@@ -35,14 +35,14 @@ inline std::string describe(const ExitStatus& status) {
 
 inline constexpr int kWrongUsage = 2;       // nothing was started
 inline constexpr int kStartAgain = 75;      // EX_TEMPFAIL of sysexits.h: the program has not failed
-inline constexpr int kCannotExecute = 126;  // of a shell: the program was found
-inline constexpr int kNotFound = 127;       // of a shell, and of the dynamic linker for a library
+inline constexpr int kCannotExecute = 126;  // the program was found, but cannot be executed
+inline constexpr int kNotFound = 127;       // the program, or a library of the program, was not found
 
-// All that an exit code depends on, the first that is so before the others.
+// All that an exit code depends on. The first field that applies decides.
 struct Outcome {
   bool is_lost = false;      // a node was lost or did not come; that explains what has failed on the others
-  ExitStatus first = {};     // how the first worker that failed has ended, or the process that stands for it here
-  int signal = 0;            // that has stopped ddprun; 0: none
+  ExitStatus first = {};     // how the first failed worker ended, or the process that stands for that worker here
+  int signal = 0;            // the signal that stopped ddprun; 0: none
   bool has_failed = false;   // ddprun itself, or a part of the job without a worker's fault
   bool is_torchrun = false;  // ddprun was called by that name, which has one code for all that fails after its parser
 };
