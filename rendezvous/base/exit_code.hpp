@@ -35,8 +35,8 @@ inline std::string describe(const ExitStatus& status) {
 
 inline constexpr int kWrongUsage = 2;       // nothing was started
 inline constexpr int kStartAgain = 75;      // EX_TEMPFAIL of sysexits.h: the program has not failed
-inline constexpr int kCannotExecute = 126;  // of a shell: the program was found
-inline constexpr int kNotFound = 127;       // of a shell, and of the dynamic linker for a library
+inline constexpr int kCannotExecute = 126;  // as a shell says it: the program was found
+inline constexpr int kNotFound = 127;       // as a shell says it, and the dynamic linker of a library
 
 // All that an exit code depends on, the first that is so before the others.
 struct Outcome {

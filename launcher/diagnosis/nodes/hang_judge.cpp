@@ -59,7 +59,7 @@ void tell_links(Hang& hang, const std::vector<HangJudge::Answer>& nodes, const H
 }  // namespace
 
 struct StillnessQuestion {
-  int node_rank = 0;  // of the node that asks
+  int node_rank = 0;  // the node that asks
 };
 
 template <typename Json>
