@@ -19,15 +19,11 @@ add_library(ddprun_store STATIC
   net/addresses/name_lookup.cpp
   net/addresses/numeric_address.cpp
   net/addresses/own_address.cpp
-  net/addresses/reachable.cpp
   net/connection_owner.cpp
   net/peer_user.cpp
   net/silence.cpp
-  net/socket_process.cpp
-  slurm_lists.cpp
   job_ports.cpp
   process_manager/exchange.cpp
-  process_manager/meeting_point.cpp
   process_manager/pmi_client.cpp
   process_manager/pmix_client.cpp
   slurm_step.cpp

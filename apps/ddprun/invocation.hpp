@@ -7,7 +7,6 @@
 #include <optional>
 #include <string>
 
-#include "launcher/config/compatibility_mode.hpp"
 #include "launcher/config/launch_config.hpp"
 #include "launcher/hosts/wire/job_header.hpp"
 

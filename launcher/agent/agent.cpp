@@ -6,8 +6,10 @@
 
 #include <algorithm>
 #include <csignal>
+#include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "launcher/agent/agent_core.hpp"
@@ -17,12 +19,14 @@
 #include "launcher/agent/node_output.hpp"
 #include "launcher/agent/round_processes.hpp"
 #include "launcher/agent/trace_feed.hpp"
+#include "launcher/config/launch_config.hpp"
 #include "launcher/coordination/coordination.hpp"
 #include "launcher/diagnosis/hang_watch.hpp"
 #include "launcher/diagnosis/nodes/hang_judge.hpp"
 #include "launcher/diagnosis/stack_helper.hpp"
 #include "launcher/diagnosis/tell_stacks.hpp"
-#include "launcher/guardian/double_signal.hpp"
+#include "launcher/guardian/guardian.hpp"
+#include "launcher/output/log.hpp"
 #include "launcher/output/stream_route.hpp"
 #include "launcher/page/page_server.hpp"
 #include "launcher/process/limits.hpp"

@@ -12,7 +12,7 @@
 
 #include "launcher/output/stream_route.hpp"
 #include "launcher/placement/gpus.hpp"
-#include "launcher/preload/gloo_start_archive.hpp"
+#include "launcher/preload/archives.hpp"
 #include "launcher/preload/memory_file.hpp"
 #include "launcher/process/process_tree.hpp"
 #include "launcher/report/error_file.hpp"

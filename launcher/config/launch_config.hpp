@@ -12,7 +12,6 @@
 #include <string>
 #include <vector>
 
-#include "launcher/config/compatibility_mode.hpp"
 #include "launcher/config/log_config.hpp"
 #include "launcher/config/program.hpp"
 #include "launcher/placement/numa_binding.hpp"
@@ -20,6 +19,11 @@
 #include "rendezvous/membership/secret.hpp"
 
 namespace ddp::launcher {
+
+// Whose behaviour ddprun follows where it differs from torchrun in a way that scripts can see: torchrun's if it was
+// called by that name. Then every failure has exit code 1, the program is run by Python unless --no-python is given, a
+// failed job is also reported in torchrun's format, and the usage line is torchrun's.
+enum class CompatibilityMode { Ddprun, Torchrun };
 
 // The timeouts of --rdzv-conf, with their names there.
 struct RendezvousTimeouts {

@@ -18,13 +18,13 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <optional>
 #include <sstream>
 #include <utility>
 #include <vector>
 
-#include "launcher/guardian/command_line.hpp"
-#include "launcher/guardian/double_signal.hpp"
 #include "launcher/process/limits.hpp"
 #include "launcher/process/process_tree.hpp"
 #include "rendezvous/base/error.hpp"
@@ -368,6 +368,15 @@ int run_guarded(const std::function<int(const Guarded&)>& agent, int workers, On
   alive.write_end.close();
   cleanup.read_end.close();
   return run_agent(cgroup, 1);
+}
+
+void rename_command_line(const char* name) {
+  std::ifstream file("/proc/self/cmdline", std::ios::binary);
+  const auto length = std::distance(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());
+  if (length <= 0) return;
+  char* command_line = program_invocation_name;  // argv[0]; the other words follow it
+  memset(command_line, 0, static_cast<std::size_t>(length));
+  strncpy(command_line, name, static_cast<std::size_t>(length) - 1);
 }
 
 }  // namespace ddp::launcher

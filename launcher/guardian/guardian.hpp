@@ -18,8 +18,10 @@
 // Guardian and keeper have one thread each, and do nothing that can fail after the fork.
 #pragma once
 
+#include <chrono>
 #include <csignal>
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "launcher/guardian/deadman.hpp"
@@ -69,5 +71,34 @@ int run_guarded(const std::function<int(const Guarded&)>& agent, int workers, On
 // Returns the signals that all three processes block and read: every signal that can be caught,
 // except those of faults and those that a terminal sends to background jobs.
 sigset_t managed_signals();
+
+// Overwrites the command line of this process, which was forked and did not execute a program, with a name.
+void rename_command_line(const char* name);
+
+// Recognizes a signal that arrives twice. scancel, systemd and a terminal's Ctrl-C signal several
+// processes, so one of them receives it directly and once more from the process above, which
+// forwards it. It must not count as a user's second request.
+class DoubleSignal {
+ public:
+  // Returns whether the previous signal was the same one, and arrived the other way (directly, or
+  // from the process above) less than 2 s ago.
+  bool came_the_other_way(int signal, bool from_above) {
+    const Heard heard = {signal, from_above, std::chrono::steady_clock::now()};
+    if (newest_ && newest_->signal == signal && newest_->from_above != from_above &&
+        heard.time - newest_->time < std::chrono::seconds(2)) {
+      return true;
+    }
+    newest_ = heard;
+    return false;
+  }
+
+ private:
+  struct Heard {
+    int signal = 0;
+    bool from_above = false;
+    std::chrono::steady_clock::time_point time;
+  };
+  std::optional<Heard> newest_;
+};
 
 }  // namespace ddp::launcher

@@ -15,7 +15,7 @@
 #include <thread>
 #include <utility>
 
-#include "launcher/guardian/command_line.hpp"
+#include "launcher/guardian/guardian.hpp"
 #include "rendezvous/base/descriptor_message.hpp"
 #include "rendezvous/base/error.hpp"
 #include "rendezvous/base/exit_code.hpp"

@@ -29,7 +29,7 @@
 #include "rendezvous/base/text.hpp"
 #include "rendezvous/machine/network_space.hpp"
 #include "rendezvous/net/addresses/numeric_address.hpp"
-#include "rendezvous/net/addresses/reachable.hpp"
+#include "rendezvous/net/addresses/own_address.hpp"
 
 namespace ddp::launcher {
 namespace {

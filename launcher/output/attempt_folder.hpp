@@ -20,7 +20,7 @@
 #include <string>
 #include <system_error>
 
-#include "launcher/config/compatibility_mode.hpp"
+#include "launcher/config/launch_config.hpp"
 #include "launcher/config/log_config.hpp"
 
 namespace ddp::launcher {

@@ -10,9 +10,20 @@
 #include <string>
 #include <vector>
 
-#include "launcher/platform/starter.hpp"
+#include "rendezvous/membership/secret.hpp"
+#include "rendezvous/process_manager/exchange.hpp"
 
 namespace ddp::launcher {
+
+// What the nodes of a job agree on that an MPI's starter has started: where they meet, and a secret.
+struct Agreement {
+  rendezvous::MeetingPoint point;
+  std::optional<rendezvous::Secret> secret = {};  // a new one, which only processes of this starter know
+};
+
+// Must be called before there are threads. Removes the variables of the starter from the environment: it is done with
+// this process, and workers that found them would take themselves for its ranks. Throws rendezvous::Error.
+Agreement agree_by_starter(rendezvous::KeyValueStore store, int node_rank);
 
 // Where ddprun was started. A test makes one from recorded variables.
 struct Surroundings {

@@ -11,7 +11,7 @@
 
 #include "launcher/text/lower_case.hpp"
 #include "rendezvous/base/error.hpp"
-#include "rendezvous/slurm_lists.hpp"
+#include "rendezvous/slurm_step.hpp"
 
 namespace ddp::launcher {
 namespace {

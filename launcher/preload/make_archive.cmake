@@ -79,7 +79,7 @@ string(APPEND archive "${directory}504b050600000000${count}${count}${size}${offs
 
 string(REGEX REPLACE "(..)" "0x\\1," numbers "${archive}")
 file(WRITE "${NAME}.cpp" "// Made by make_archive.cmake.
-#include \"launcher/preload/${NAME}.hpp\"
+#include \"launcher/preload/archives.hpp\"
 
 namespace ddp::launcher {
 

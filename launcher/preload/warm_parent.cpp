@@ -12,8 +12,8 @@
 #include <utility>
 
 #include "launcher/placement/topology.hpp"
+#include "launcher/preload/archives.hpp"
 #include "launcher/preload/memory_file.hpp"
-#include "launcher/preload/warm_parent_archive.hpp"
 #include "launcher/process/job_cgroup.hpp"
 #include "rendezvous/base/error.hpp"
 #include "rendezvous/worker_contract.hpp"

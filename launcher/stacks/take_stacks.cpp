@@ -14,9 +14,8 @@
 #include <optional>
 #include <sstream>
 
+#include "launcher/stacks/frames.hpp"
 #include "launcher/stacks/kernel_state.hpp"
-#include "launcher/stacks/native_frames.hpp"
-#include "launcher/stacks/python_frames.hpp"
 #include "launcher/stacks/tool_run.hpp"
 #include "rendezvous/machine/process_folder.hpp"
 

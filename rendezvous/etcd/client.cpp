@@ -18,6 +18,7 @@
 #include "rendezvous/base/text.hpp"
 #include "rendezvous/etcd/connection.hpp"
 #include "rendezvous/etcd/request_course.hpp"
+#include "rendezvous/net/asio.hpp"
 #include "rendezvous/net/listen.hpp"
 
 namespace ddp::rendezvous {

@@ -9,7 +9,10 @@
 // while the store's end is alive.
 #pragma once
 
+#include <sys/types.h>
+
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 
@@ -36,5 +39,9 @@ struct OwnerAnswer {
 std::string owner_answer(PeerUsers& users, std::string_view connection, const std::optional<ConnectionEnds>& link);
 // Reads an answer. A question alone is an answer, too: nobody knows. Nothing: it names no connection.
 std::optional<OwnerAnswer> read_owner_answer(std::string_view answer);
+
+// Returns a process that has one of these sockets, given by their inodes: `pid 4711 (python3)`. Empty if this process
+// may not see it. Walks through /proc; with `user` it looks at processes of this user only.
+std::string process_with_socket(const std::set<std::string>& inodes, std::optional<uid_t> user = std::nullopt);
 
 }  // namespace ddp::rendezvous

@@ -17,7 +17,7 @@
 
 #include "rendezvous/base/error.hpp"
 #include "rendezvous/base/text_stream.hpp"
-#include "rendezvous/net/socket_process.hpp"
+#include "rendezvous/net/connection_owner.hpp"
 
 namespace ddp::rendezvous {
 namespace {

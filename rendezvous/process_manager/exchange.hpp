@@ -4,6 +4,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <string>
 
 namespace ddp::rendezvous {
@@ -19,5 +20,16 @@ enum class KeyValueStore {
 // 200 bytes. Throws Error with the reason if the starter's store cannot be used, or not all processes called within
 // `timeout`.
 std::string exchange(KeyValueStore store, int rank, const std::string& text, std::chrono::milliseconds timeout);
+
+struct MeetingPoint {
+  std::string host;  // numeric
+  std::uint16_t port = 0;
+  std::string note;  // what rank 0 said besides
+};
+
+// Returns where rank 0 can be reached. There the port is this process's until it ends, so that nobody else is given it;
+// a socket that allows it (SO_REUSEADDR) can listen on it. `note` of rank 0 goes to all: up to 100 printable characters
+// without blanks and commas. See exchange() for what the caller has to know. Throws Error.
+MeetingPoint meeting_point(KeyValueStore store, int rank, const std::string& note = "");
 
 }  // namespace ddp::rendezvous

@@ -40,7 +40,6 @@
 #include "rendezvous/net/listen.hpp"
 #include "rendezvous/net/peer_user.hpp"
 #include "rendezvous/net/silence.hpp"
-#include "rendezvous/net/socket_process.hpp"
 
 namespace ddp::rendezvous {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "rendezvous/slurm_lists.hpp"
+#include "rendezvous/slurm_step.hpp"
 
 #include <catch2/catch.hpp>
 #include <string>

@@ -10,6 +10,7 @@
 namespace ddp::launcher {
 namespace {
 
+// Writes pairs of a name and a value, each behind its length in 4 bytes, the highest first.
 class PairWriter {
  public:
   void add(std::string_view name, std::string_view value) {

@@ -2,6 +2,7 @@
 // The addresses of this machine.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -58,5 +59,13 @@ enum class HostIs { Own, Other, Unresolved };
 HostIs whose_host(const NamedHost& host, const std::string& local_address);
 // Returns whether it is this one.
 bool is_own_host(const NamedHost& host, const std::string& local_address);
+
+// Returns an address at which other hosts reach this one: what its name leads to, unless that is loopback. Resolving
+// may block.
+std::string own_reachable_address();
+
+// Returns a free port, which is this process's and its children's until they end, so that nobody else is given it; a
+// socket that allows it (SO_REUSEADDR) can listen on it. Throws Error.
+std::uint16_t reserve_port();
 
 }  // namespace ddp::rendezvous

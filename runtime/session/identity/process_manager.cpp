@@ -15,7 +15,7 @@
 #include "rendezvous/base/error.hpp"
 #include "rendezvous/base/text_stream.hpp"
 #include "rendezvous/machine/process_folder.hpp"
-#include "rendezvous/process_manager/meeting_point.hpp"
+#include "rendezvous/process_manager/exchange.hpp"
 #include "rendezvous/slurm_step.hpp"
 #include "rendezvous/worker_contract.hpp"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "launcher/preload/warm_parent_archive.hpp"
+#include "launcher/preload/archives.hpp"
 
 #include <unistd.h>
 

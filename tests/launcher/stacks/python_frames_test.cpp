@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "launcher/stacks/python_frames.hpp"
+#include "launcher/stacks/frames.hpp"
 
 #include <catch2/catch.hpp>
 

@@ -9,7 +9,6 @@
 
 #include "rendezvous/net/connection_owner.hpp"
 #include "rendezvous/net/listen.hpp"
-#include "rendezvous/net/socket_process.hpp"
 #include "tests/rendezvous/store/raw_connection.hpp"
 #include "tests/support/other_user.hpp"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Reads what `py-spy dump --json` prints.
+// Reads the stacks that `eu-stack -m`, `eu-stack -m -s` and `py-spy dump --json` print.
 #pragma once
 
 #include <map>
@@ -11,6 +11,12 @@
 #include "launcher/stacks/stack.hpp"
 
 namespace ddp::launcher {
+
+// Returns the native frames of a process's threads, innermost first, by thread id.
+std::map<pid_t, std::vector<StackFrame>> native_threads(std::string_view eu_stack_text);
+
+// Takes away the interpreter's frames and what is outside of them: leaves what the innermost Python frame has called.
+void keep_what_python_called(std::vector<StackFrame>& frames);
 
 struct PythonThread {
   std::string name;
