@@ -4,7 +4,8 @@ import glob
 import os
 import shutil
 
-SHIPPED = ["bin/ddprun", "bin/ddp_store", "lib/libddp.so.1"]
+LIBRARIES = ["lib/libddp.so", "lib/libddp_training.so"]
+SHIPPED = ["bin/ddprun", "bin/ddp_store", *(f"{name}.1" for name in LIBRARIES)]
 # What does not ship, from another build: the programs that measure with their libraries, and the backends that libddp opens.
 BESIDE = ["bin/ddp_bench*", "bin/bench_worker*", "bin/train", "lib/*.so", "lib/mpich/*.so"]
 
@@ -19,10 +20,11 @@ def assemble(root, beside):
     folder = os.path.join(root, "build/shipped")
     shutil.rmtree(folder, ignore_errors=True)
     files = [(beside, os.path.relpath(path, beside)) for name in BESIDE for path in glob.glob(os.path.join(beside, name))]
-    files = [file for file in files if file[1] != "lib/libddp.so"]
+    files = [file for file in files if file[1] not in LIBRARIES]
     files += [(os.path.join(root, "build/portable"), name) for name in SHIPPED]
     for build, name in files:
         os.makedirs(os.path.dirname(os.path.join(folder, name)), exist_ok=True)
         shutil.copy2(os.path.join(build, name), os.path.join(folder, name))  # not a link: each finds libddp beside itself
-    os.symlink("libddp.so.1", os.path.join(folder, "lib/libddp.so"))
+    for name in LIBRARIES:
+        os.symlink(f"{os.path.basename(name)}.1", os.path.join(folder, name))
     return folder

@@ -143,7 +143,7 @@ def measure(bench):
     workers = {name: words for name, words in workers.items() if os.path.exists(bench.binary(words[0]))}
     programs = [bench.binary(name) for name in ("ddprun", *(words[0] for words in workers.values()))]
     groups = []
-    with SshHosts(bench.root, max(counts), programs, glob.glob(os.path.join(bench.build, "lib/libddp.so.*"))) as cluster:
+    with SshHosts(bench.root, max(counts), programs, glob.glob(os.path.join(bench.build, "lib/libddp*.so.*"))) as cluster:
         if not cluster.not_run:
             with open(cluster.shared("say_rank"), "w") as file:
                 file.write(SAY_RANK)
