@@ -167,7 +167,7 @@ void LocalService::stop() {
 
 AgentSocket::Answer LocalService::answer(const rendezvous::DescriptorMessage& message) {
   const auto asked = read_json<AgentRequest>(message.text);
-  if (!asked) return refusal("a request is one JSON object");
+  if (!asked) return refusal("a request is one JSON object, and each member has its own type");
   if (asked->version != kAgentSocketVersion) {
     return refusal("this ddprun speaks version " + std::to_string(kAgentSocketVersion) +
                    " of the agent's socket, and the request another one (use ddprun and libddp of one release)");

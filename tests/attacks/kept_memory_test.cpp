@@ -40,10 +40,16 @@ struct KeepingJob : AskedJob {
 
 TEST_CASE("kept memory: no worker gets an absurd size or a name of bad bytes", "[attacks][integration]") {
   const KeepingJob job;
-  for (const std::string bytes : {"0", "-4096", "1", "4097", "1.5", "\"4096\"", "null", "9223372036854775808"}) {
+  for (const std::string bytes : {"0", "-4096", "1", "4097"}) {
     CAPTURE(bytes);
     const DescriptorMessage answer = job.ask(0, "a", bytes);
     CHECK_THAT(answer.text, Contains("error") && Contains("whole pages"));
+    CHECK(answer.descriptors.empty());
+  }
+  for (const std::string bytes : {"1.5", "\"4096\"", "null", "9223372036854775808"}) {
+    CAPTURE(bytes);
+    const DescriptorMessage answer = job.ask(0, "a", bytes);
+    CHECK_THAT(answer.text, Contains("error") && Contains("each member has its own type"));
     CHECK(answer.descriptors.empty());
   }
   for (const std::string bytes : {"4611686018427387904", "9223372036854771712", "70368744177664"}) {
