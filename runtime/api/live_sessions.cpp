@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "rendezvous/base/error.hpp"
+#include "runtime/api/arguments.hpp"
 #include "runtime/api/c_handles.hpp"
 
 namespace ddp::runtime {

@@ -24,6 +24,7 @@ using ddp::rendezvous::append_bytes;
 using ddp::rendezvous::from_hex;
 using ddp::rendezvous::RawConnection;
 using ddp::rendezvous::TcpStore;
+using ddp::rendezvous::to_hex;
 using namespace ddp::testing;
 
 namespace {

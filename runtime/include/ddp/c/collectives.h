@@ -107,6 +107,8 @@ typedef struct ddp_work {
  * DDP_MONITORED_BARRIER and collectives on objects take no work. Source: async_op=True of PyTorch. */
 DDP_API ddp_status ddp_issue(ddp_group* group, const ddp_operation* operation, ddp_work* work);
 
+/* NOLINTBEGIN(modernize-use-nullptr): the functions below are C. */
+
 /** Returns a description with zeros in all other fields, to be filled in. */
 static inline ddp_operation ddp_operation_of(int32_t kind, int32_t root, int64_t timeout_ms) {
   const ddp_buffer none = {NULL, 0, 0, {DDP_CPU, 0}};
@@ -306,6 +308,8 @@ static inline ddp_status ddp_scatter_object(ddp_group* group, const ddp_bytes* o
   return ddp_issue_objects(group, DDP_SCATTER_OBJECT, objects, count, root, timeout_ms, sink);
 }
 /** @} */
+
+/* NOLINTEND(modernize-use-nullptr) */
 
 /** @} */
 
