@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Reads what the callers of C functions give: pointers, and option structs. These begin with their size so that they
-// may grow: a program that was compiled with another version of the header gives fewer or more bytes than this library
-// knows. libddp_training includes this header, too: it depends on nothing but ddp/ddp.h, and throws
-// std::invalid_argument.
+// Reads what the callers of C functions give, pointers and option structs, and keeps exceptions inside. libddp_training
+// includes this header, too: the header depends on nothing but ddp/ddp.h, and throws std::invalid_argument.
 //
-// A new field must lie beyond sizeof the old struct, never in padding at its end: an older program need not have zeros
-// there.
+// An option struct begins with its size and may grow: a program that was compiled with another version of ddp.h gives
+// fewer or more bytes than this library knows. A new field must lie beyond sizeof the old struct, never in padding at
+// its end: an older program need not have zeros there.
 #pragma once
 
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
+#include <exception>
+#include <new>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -18,6 +19,26 @@
 #include "ddp/ddp.h"
 
 namespace ddp::runtime {
+
+// Calls the body of an exported function, which no exception may leave: keeps the exception's text for
+// ddp_error_last(). `status_of` gives the status of an Error.
+template <typename Error, typename StatusOf, typename Body>
+ddp_status guard_from(const StatusOf& status_of, Body&& body) noexcept {
+  try {
+    body();
+    return DDP_OK;
+  } catch (const Error& e) {
+    return ddp_error_set(status_of(e), e.what());
+  } catch (const std::invalid_argument& e) {  // from the functions below
+    return ddp_error_set(DDP_INVALID_ARGUMENT, e.what());
+  } catch (const std::bad_alloc&) {
+    return ddp_error_set(DDP_SYSTEM, "out of memory");
+  } catch (const std::exception& e) {
+    return ddp_error_set(DDP_SYSTEM, e.what());
+  } catch (...) {
+    return ddp_error_set(DDP_SYSTEM, "an error of an unknown kind");
+  }
+}
 
 template <typename T>
 T& not_null(T* pointer, const char* what) {

@@ -2,12 +2,9 @@
 // Wraps every exported function: no exception leaves it, and its text is kept for ddp_error_last().
 #pragma once
 
-#include <exception>
-#include <new>
-#include <stdexcept>
-
 #include "ddp/ddp.h"
 #include "rendezvous/base/error.hpp"
+#include "runtime/api/arguments.hpp"
 
 namespace ddp::runtime {
 
@@ -16,20 +13,7 @@ rendezvous::ErrorCode code_of(ddp_status status);  // the status is a failure
 
 template <typename Body>
 ddp_status guard(Body&& body) noexcept {
-  try {
-    body();
-    return DDP_OK;
-  } catch (const rendezvous::Error& e) {
-    return ddp_error_set(status_of(e.code()), e.what());
-  } catch (const std::invalid_argument& e) {  // from arguments.hpp
-    return ddp_error_set(DDP_INVALID_ARGUMENT, e.what());
-  } catch (const std::bad_alloc&) {
-    return ddp_error_set(DDP_SYSTEM, "out of memory");
-  } catch (const std::exception& e) {
-    return ddp_error_set(DDP_SYSTEM, e.what());
-  } catch (...) {
-    return ddp_error_set(DDP_SYSTEM, "an error of an unknown kind");
-  }
+  return guard_from<rendezvous::Error>([](const rendezvous::Error& e) { return status_of(e.code()); }, body);
 }
 
 }  // namespace ddp::runtime

@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The functions that libddp_training exports: no exception leaves them, and its text is kept for ddp_error_last().
-#include <exception>
 #include <memory>
-#include <new>
 #include <span>
-#include <stdexcept>
 
 #include "ddp/c/training.h"
 #include "ddp/error.hpp"
@@ -21,18 +18,8 @@ using ddp::training::SyncBatchNorm;
 
 template <typename Body>
 ddp_status guard(Body&& body) noexcept {
-  try {
-    body();
-    return DDP_OK;
-  } catch (const ddp::Error& e) {
-    return ddp_error_set(static_cast<ddp_status>(e.status()), e.what());
-  } catch (const std::invalid_argument& e) {  // from arguments.hpp
-    return ddp_error_set(DDP_INVALID_ARGUMENT, e.what());
-  } catch (const std::bad_alloc&) {
-    return ddp_error_set(DDP_SYSTEM, "out of memory");
-  } catch (const std::exception& e) {
-    return ddp_error_set(DDP_SYSTEM, e.what());
-  }
+  const auto status_of = [](const ddp::Error& e) { return static_cast<ddp_status>(e.status()); };
+  return ddp::runtime::guard_from<ddp::Error>(status_of, body);
 }
 
 SyncBatchNorm* of(ddp_sync_batch_norm* handle) { return reinterpret_cast<SyncBatchNorm*>(handle); }
