@@ -227,15 +227,11 @@ JobView assemble(JobFacts facts, const std::map<std::string, std::string>& answe
   }
   facts.nodes.clear();
   state.facts = std::move(facts);
+  for (auto& [node, why] : state.slow_links()) state.nodes[node].slow_link = why;
   return state;
 }
 
-std::string to_json(const JobView& state) {
-  JobView shown = state;
-  for (auto& [node, why] : state.slow_links()) shown.nodes[node].slow_link = why;
-  return json_of(shown);
-}
-
+std::string to_json(const JobView& state) { return json_of(state); }
 std::optional<JobView> job_view(std::string_view json) { return read_json<JobView>(json); }
 
 }  // namespace ddp::launcher
