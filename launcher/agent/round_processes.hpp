@@ -136,7 +136,8 @@ class RoundProcesses {
     std::string gpu_fault;       // what has happened to the memory of its GPU; empty: nothing known
     std::string expired_timers;  // why it was sent timer_signal; empty: it was not
     int timer_signal = 0;
-    // The process that had this place before, if it ended while other workers stayed; what it left is killed.
+    // The worker's process in the round before, if that process ended while other workers stayed. The agent kills the
+    // processes that it has left.
     pid_t pid_before = 0;
     std::string incarnation_before{};
     std::optional<Spawned> spawned{};           // the process alone; none: it was started with the others

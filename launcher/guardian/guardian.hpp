@@ -76,8 +76,8 @@ sigset_t managed_signals();
 void rename_command_line(const char* name);
 
 // Recognizes a signal that arrives twice. scancel, systemd and a terminal's Ctrl-C signal several
-// processes, so one of them receives it directly and once more from the process above, which
-// forwards it. It must not count as a user's second request.
+// processes at once. A process below another then receives the signal directly, and once more when the
+// process above forwards the signal. The second arrival must not count as a user's second request.
 class DoubleSignal {
  public:
   // Returns whether the previous signal was the same one, and arrived the other way (directly, or

@@ -116,8 +116,9 @@ struct JobView {
   std::int64_t seconds() const;           // how long the node that has run longest has done so
   std::int64_t seconds_in_round() const;  // how long it has been in this round
   std::optional<std::int64_t> step() const;
-  // Returns the rank that is clearly slower than all others: it spends less of its time in collectives, where they wait
-  // for it, or it shows less steps in a second. Nothing: no rank stands out, or workers show neither.
+  // Returns the straggler: a rank that spends clearly less time in collectives than all other ranks, which wait for the
+  // straggler there, or that shows clearly fewer steps in a second. Nothing: no rank stands out, or workers show
+  // neither.
   struct SlowRank {
     int rank = 0;
     std::string why;  // "the others wait for it 52 % of the time"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The record of how a job ended, and reports made of it. For users: which worker failed first and why, which ones
-// followed, and what the first one wrote; what is quoted is printable already (printable.hpp). For programs: the same
-// facts as JSON.
+// The record of how a job ended, and reports made of it. A report for users names the worker that failed first, the
+// reason, the workers that failed after it, and quotes the stderr of the first; all text is printable already
+// (printable.hpp). A report for programs has the same facts as JSON.
 #pragma once
 
 #include <map>

@@ -27,9 +27,9 @@ struct MeetingPoint {
   std::string note;  // what rank 0 said besides
 };
 
-// Returns where rank 0 can be reached. There the port is this process's until it ends, so that nobody else is given it;
-// a socket that allows it (SO_REUSEADDR) can listen on it. `note` of rank 0 goes to all: up to 100 printable characters
-// without blanks and commas. See exchange() for what the caller has to know. Throws Error.
+// Returns where rank 0 can be reached. On rank 0's host the kernel gives the port to no other process until rank 0's
+// process has ended; a socket with SO_REUSEADDR can listen on the port. `note` of rank 0 goes to all: up to 100
+// printable characters without blanks and commas. See exchange() for what the caller has to know. Throws Error.
 MeetingPoint meeting_point(KeyValueStore store, int rank, const std::string& note = "");
 
 }  // namespace ddp::rendezvous

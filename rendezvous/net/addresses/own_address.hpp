@@ -60,12 +60,12 @@ HostIs whose_host(const NamedHost& host, const std::string& local_address);
 // Returns whether it is this one.
 bool is_own_host(const NamedHost& host, const std::string& local_address);
 
-// Returns an address at which other hosts reach this one: what its name leads to, unless that is loopback. Resolving
-// may block.
+// Returns an address at which other hosts reach this host: the address of this host's name, unless that address is
+// loopback. Resolving may block.
 std::string own_reachable_address();
 
-// Returns a free port, which is this process's and its children's until they end, so that nobody else is given it; a
-// socket that allows it (SO_REUSEADDR) can listen on it. Throws Error.
+// Returns a free port that the kernel gives to no other process until this process and its children have ended. A
+// socket with SO_REUSEADDR can listen on the port. Throws Error.
 std::uint16_t reserve_port();
 
 }  // namespace ddp::rendezvous

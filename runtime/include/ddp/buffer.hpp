@@ -189,7 +189,7 @@ class Bytes {
 
 namespace detail {
 
-// Collects what a call delivers, one text after the other.
+// Collects the texts that a call delivers to a sink.
 class Texts {
  public:
   ddp_sink sink() { return {this, &take}; }
