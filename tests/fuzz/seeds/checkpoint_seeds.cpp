@@ -16,7 +16,7 @@ using namespace ddp::runtime;
 
 namespace {
 
-constexpr char kGolden[] = "tests/runtime/training/golden/batch_norm.safetensors";
+constexpr char kGolden[] = "tests/runtime/training/golden/ddp/world_1.safetensors";
 constexpr std::size_t kSeedBytes = 4095;  // scripts/stress/fuzz allows inputs of 4096
 
 // Returns the record of one rank's file with one row, column or block of a tensor of 2 x 2 x 2, and a scalar.
@@ -66,6 +66,10 @@ int main(int argc, char** argv) {
   seeds.push_back(json_of(make_header("seed", tensors, metadata)));
   seeds.push_back(json_of(make_header("seed", {}, {})));
   std::ifstream golden(kGolden, std::ios::binary);
+  if (!golden) {
+    std::cerr << "checkpoint_seeds: cannot read " << kGolden << "; the current folder has to be the repository's root\n";
+    return 1;
+  }
   seeds.push_back(json_of(std::string(std::istreambuf_iterator<char>(golden), {})).substr(0, kSeedBytes));
 
   for (std::size_t i = 0; i < seeds.size(); ++i) std::ofstream(argv[1] + ("/" + std::to_string(i))) << seeds[i];
