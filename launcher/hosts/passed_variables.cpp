@@ -31,8 +31,6 @@ constexpr std::string_view kPassed[] = {
     "TORCH_ELASTIC_SHUTDOWN_TIMEOUT",
     "PET_*",
     "DDP_*",
-    "DDPRUN_GLOO",
-    "DDPRUN_KEEP_MEMORY",
     "LOGLEVEL",
     "NCCL_*",
     "GLOO_*",
@@ -46,8 +44,6 @@ constexpr std::string_view kPassed[] = {
 
 constexpr std::string_view kOptions[] = {
     "PET_*",
-    "DDPRUN_GLOO",
-    "DDPRUN_KEEP_MEMORY",
     "DDPRUN_SECRET_FILE",
     "TORCHELASTIC_*",
     "TORCH_ELASTIC_SHUTDOWN_TIMEOUT",

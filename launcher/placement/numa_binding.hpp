@@ -44,7 +44,7 @@ std::vector<WorkerBinding> bind_workers(NumaBinding binding, int workers,
 std::vector<CpuSet> share_cpus(const Topology& topology, NumaBinding binding, const std::vector<int>& node_of_place,
                                std::size_t workers);
 
-// Returns the table of --print-bindings.
+// Returns the table of --print bindings.
 std::string bindings_table(const std::vector<WorkerBinding>& bindings);
 
 }  // namespace ddp::launcher

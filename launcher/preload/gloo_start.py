@@ -24,7 +24,7 @@ def make(options, backend_options):
         if not (error.name or "").startswith("ddprun"):
             raise
         raise RuntimeError('--gloo=ddp: "gloo" is served by the Python package ddprun, which %s lacks: %s -m pip '
-                           "install ddprun, or leave --gloo=ddp (DDPRUN_GLOO=ddp) out" % ((sys.executable,) * 2)
+                           "install ddprun, or leave --gloo=ddp (PET_GLOO=ddp) out" % ((sys.executable,) * 2)
                            ) from None
     return make_gloo(options, backend_options)
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes the SBOM of a release (SPDX 2.3, JSON): its files with their checksums, and the libraries copied into them.
 
-scripts/packaging/sbom.py FOLDER DDPRUN...: which libraries these are, `DDPRUN --version --verbose` says of each build; FOLDER
+scripts/packaging/sbom.py FOLDER DDPRUN...: which libraries these are, `DDPRUN --print versions` says of each build; FOLDER
 has the files and gets ddprun-VERSION.spdx.json. Two runs write the same bytes: the document's time is SOURCE_DATE_EPOCH (seconds since
 1970). With spdx-tools (PyPI) in the Python that runs it, the document is checked as well; otherwise it says that it was not.
 """
@@ -31,7 +31,7 @@ RELEASED = (".tar.gz", ".whl", ".deb", ".tar")
 
 
 def libraries_in(says: str) -> "dict[str, str]":
-    """Returns the version of each library by its name, from what `ddprun --version --verbose` prints."""
+    """Returns the version of each library by its name, from what `ddprun --print versions` prints."""
     versions = {}
     for line in says.splitlines():
         copied = re.match(r"copied into \S+: (.*)", line)
@@ -58,7 +58,7 @@ def package(name: str, version: str, licence: str, place: str) -> "dict[str, obj
 
 
 def document(folder: str, programs: "list[str]") -> "dict[str, object]":
-    says = "".join(subprocess.run([program, "--version", "--verbose"], check=True, capture_output=True, text=True).stdout
+    says = "".join(subprocess.run([program, "--print", "versions"], check=True, capture_output=True, text=True).stdout
                    for program in programs)
     version = says.split()[1]
     own = package("ddprun", version, "BSD-3-Clause", "NOASSERTION")

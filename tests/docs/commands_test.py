@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
 """Checks that ddprun takes the options of every `ddprun --...` that a page for users shows, in a block or within a
-sentence. Each command is given to ddprun behind --print-environment, which reads all options and starts nothing.
+sentence. Each command is given to ddprun behind --print environment, which reads all options and starts nothing.
 
 usage: commands_test.py DDPRUN REPOSITORY
 """
@@ -40,7 +40,7 @@ def commands(page):
 
 def refusal(ddprun, command, folder):
     """What ddprun says if it does not take these options; empty if it does."""
-    words = [ddprun, "--print-environment", *shlex.split(command)]
+    words = [ddprun, "--print", "environment", *shlex.split(command)]
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("PET_", "DDPRUN_"))}
     run = subprocess.run(words, cwd=folder, env=clean, capture_output=True, text=True, timeout=60, check=False)
     return "" if run.returncode == 0 else run.stderr.strip().splitlines()[0]

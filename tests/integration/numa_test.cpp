@@ -84,14 +84,14 @@ TEST_CASE("numa: the binding survives a restart", "[launcher][integration]") {
   CHECK(count(result.out, "rank 0 cpus " + machine.cpus.second + "\n") == 2);
 }
 
-TEST_CASE("numa: --print-bindings shows GPU, node and CPUs of each worker, and starts nothing",
+TEST_CASE("numa: --print bindings shows GPU, node and CPUs of each worker, and starts nothing",
           "[launcher][integration]") {
   const TwoNodes machine;
-  const Result result = machine.run(ddprun_raw({"--nproc-per-node=2", "--numa-binding=exclusive", "--print-bindings"}));
+  const Result result = machine.run(ddprun_raw({"--nproc-per-node=2", "--numa-binding=exclusive", "--print=bindings"}));
   CHECK(result.code == 0);
   CHECK(result.out == "LOCAL_RANK  GPU  NUMA NODE  CPUS\n0           0    1          " + machine.cpus.second +
                           "\n1           1    0          " + machine.cpus.first + "\n");
-  const Result here = run(ddprun({"--nproc-per-node=2", "--print-bindings"}, {"say=started"}));
+  const Result here = run(ddprun({"--nproc-per-node=2", "--print=bindings"}, {"say=started"}));
   CHECK(here.code == 0);
   CHECK(count(here.out, "\n") == 3);
   CHECK(count(here.out, "started") == 0);

@@ -194,9 +194,9 @@ TEST_CASE("plug-ins: --event-log-handler console puts the records on stderr", "[
   CHECK(states == Words{"RENDEZVOUS", "START", "SUCCEEDED", "SUCCEEDED"});
 }
 
-TEST_CASE("print: --version --verbose names what is copied into each program, with its version",
+TEST_CASE("print: --print versions names what is copied into each program, with its version",
           "[launcher][integration]") {
-  const std::string out = run(ddprun_raw({"--version", "--verbose"})).out;
+  const std::string out = run(ddprun_raw({"--print", "versions"})).out;
   INFO(out);
   for (const std::string program : {"ddprun", "ddp_store", "libddp"}) {
     CHECK(count(out, "\ncopied into " + program + ": Boost 1.") == 1);
@@ -209,14 +209,13 @@ TEST_CASE("print: --version --verbose names what is copied into each program, wi
     INFO(library);
     CHECK(is_numbered(library));
   }
-  CHECK(count(run(ddprun({"--verbose"}, {"exit=0"})).err, "--verbose belongs to --version") == 1);
 }
 
-TEST_CASE("print: --version --verbose says where py-spy is, or how to get it", "[launcher][integration]") {
+TEST_CASE("print: --print versions says where py-spy is, or how to get it", "[launcher][integration]") {
   const TemporaryFolder environment, path;
   write_file(environment / "python", "", true);
   const auto python_line = [&] {
-    const std::string out = run(ddprun_raw({"--version", "--verbose"}),
+    const std::string out = run(ddprun_raw({"--print", "versions"}),
                                 {.environment = {{"PYTHON_EXEC", environment / "python"}, {"PATH", path.path()}}})
                                 .out;
     const std::string begin = "\nstacks of workers, Python: ";
@@ -231,13 +230,21 @@ TEST_CASE("print: --version --verbose says where py-spy is, or how to get it", "
   CHECK(python_line() == environment / "py-spy");
 }
 
-TEST_CASE("print: --version, --print-man and --print-completion need no program", "[launcher][integration]") {
+TEST_CASE("print: --version, --print man and --print-completion need no program", "[launcher][integration]") {
   CHECK(run(ddprun_raw({"--version"})).out.starts_with("ddprun "));
   CHECK(count(run(ddprun_raw({"--version"})).out, "\n") == 1);
-  CHECK(run(ddprun_raw({"--print-man"})).out.starts_with(".TH DDPRUN 1 "));
+  CHECK(run(ddprun_raw({"--print=man"})).out.starts_with(".TH DDPRUN 1 "));
   const Torchrun torchrun;
   CHECK(count(run({torchrun.folder / "torchrun", "--print_completion=bash"}).out, "complete -F _torchrun torchrun") ==
         1);
   const Result result = run(ddprun_raw({"--print-completion", "csh"}));
   CHECK((result.code == 2 && result.out.empty()));
+}
+
+TEST_CASE("print: options and variables of 0.2 are refused with what to use", "[launcher][integration]") {
+  CHECK(count(run(ddprun({"--print_man"}, {"exit=0"})).err, "option --print_man is gone; use --print man") == 1);
+  const Result verbose = run(ddprun({"--version", "--verbose"}, {"exit=0"}));
+  CHECK((verbose.code == 2 && count(verbose.err, "option --verbose is gone; use --print versions") == 1));
+  const Result gloo = run(ddprun({}, {"exit=0"}), {.environment = {{"DDPRUN_GLOO", "ddp"}}});
+  CHECK((gloo.code == 2 && count(gloo.err, "DDPRUN_GLOO is called PET_GLOO now; set that variable") == 1));
 }

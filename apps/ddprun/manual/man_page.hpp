@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// `ddprun --print-man`: the manual in roff, for `man`. Installed as share/man/man1/ddprun.1.
+// `ddprun --print man`: the manual in roff, for `man`. Installed as share/man/man1/ddprun.1.
 #pragma once
 
 #include <string>

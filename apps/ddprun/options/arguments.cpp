@@ -2,6 +2,8 @@
 #include "apps/ddprun/options/arguments.hpp"
 
 #include <algorithm>
+#include <string_view>
+#include <utility>
 
 #include "apps/ddprun/options/usage_error.hpp"
 #include "rendezvous/base/text.hpp"
@@ -15,7 +17,18 @@ std::string with_dashes(std::string name) {
   return name;
 }
 
+// Options of ddprun 0.2, and what does the same now.
+constexpr std::pair<std::string_view, std::string_view> kRenamed[] = {
+    {"print-bindings", "--print bindings"},
+    {"print-environment", "--print environment"},
+    {"print-man", "--print man"},
+    {"verbose", "--print versions (for --version --verbose)"},
+};
+
 [[noreturn]] void fail_unknown(const std::string& word, const std::string& name, const Options& known) {
+  for (const auto& [old, now] : kRenamed) {
+    if (name == old) throw SyntaxError("option " + word + " is gone; use " + std::string(now));
+  }
   std::vector<std::string> names;
   for (const Option& option : known) names.push_back(option.name);
   std::string message = "unknown option " + word;

@@ -78,9 +78,6 @@ void declare_workers(Declaration& d, GivenOptions& given) {
           "Without GPUs, workers are spread over the NUMA nodes.")
       .check(one_of({"node", "socket", "exclusive", "core-complex"}))
       .variable("");
-  d.flag("print-bindings", given.print_bindings, "Print the CPUs that each worker would run on, and exit.")
-      .variable("")
-      .ddprun_only();
   d.value("role", given.role, "NAME", "Role of the workers (ROLE_NAME).");
 }
 
@@ -105,10 +102,8 @@ void declare_program(Declaration& d, GivenOptions& given) {
   d.value("gloo", given.gloo, "torch|ddp",
           "What serves scripts that ask torch.distributed for the backend gloo: torch, PyTorch's own Gloo, or ddp, "
           "libddp's backend of that name, with Gloo for what it does not do. ddp needs PyTorch 2.14 or newer and the "
-          "Python package ddprun in the workers' Python; the job says in a line that it is used. DDPRUN_GLOO holds "
-          "the default.")
+          "Python package ddprun in the workers' Python; the job says in a line that it is used.")
       .check(one_of({"torch", "ddp"}))
-      .variable("DDPRUN_GLOO")
       .ddprun_only();
   d.flag_with_value(
        "keep-memory", given.keep_memory, "1", "shadow",
@@ -116,11 +111,10 @@ void declare_program(Declaration& d, GivenOptions& given) {
        "processes find their model and its optimizer's state there and go on after the last complete step. With "
        "=shadow each of a node's N workers also keeps 1/N of a copy, and a whole one of what no other rank has (ZeRO, "
        "FSDP), so that no step is lost if all are killed within one update. The memory is freed with the job, however "
-       "it ends. DDPRUN_KEEP_MEMORY holds the default.")
+       "it ends.")
       .check([](const std::string& text) {
         return text == "shadow" || flag_value(text) ? "" : "give shadow or nothing, not '" + text + "'";
       })
-      .variable("DDPRUN_KEEP_MEMORY")
       .ddprun_only();
   d.flag_with_value(
        "legacy-local-rank", given.legacy_local_rank, "dash", "dash|underscore",
@@ -130,8 +124,7 @@ void declare_program(Declaration& d, GivenOptions& given) {
       .ddprun_only();
   d.flag("use-env", given.use_env,
          "Accepted for compatibility with torch.distributed.launch; LOCAL_RANK is always set.")
-      .variable("")
-      .ddprun_only();
+      .variable("");
 }
 
 void declare_output(Declaration& d, GivenOptions& given) {
@@ -272,12 +265,6 @@ void declare_nodes(Declaration& d, GivenOptions& given) {
           "c10d and etcd backends: a file as Slurm's topology.conf. Nodes that come together get neighbouring ranks if "
           "they are neighbours in the network. Give it where the job is coordinated.")
       .ddprun_only();
-  d.flag(
-       "print-environment", given.print_environment,
-       "Print what the platform says about the nodes of the job, such as Slurm, MPI, SkyPilot or Kubernetes, and what "
-       "of it would be used, and exit.")
-      .variable("")
-      .ddprun_only();
 }
 
 // These belong to the group of the nodes: they say who may join the job.
@@ -337,7 +324,6 @@ void declare_many_hosts(Declaration& d, GivenOptions& given) {
        "What starts a command on a host, instead of ssh: it is run with the host and a line for a shell there as its "
        "last two words, and passes on stdin, stdout and stderr. {host} in COMMAND stands for the host: \"kubectl exec "
        "-i {host} -- sh -c\", \"srun -u -N1 -n1 -w {host} sh -c\".")
-      .variable("DDPRUN_LAUNCH_AGENT")
       .ddprun_only();
 }
 
@@ -390,16 +376,17 @@ void declare_own(Declaration& d, GivenOptions& given) {
           "~/.local/share/bash-completion/completions/ddprun")
       .check(one_of({"bash"}))
       .variable("");
-  d.flag("print-man", given.print_man, "Print this page as a manual page and exit: ddprun --print-man | man -l -")
+  d.value(
+       "print", given.print, "bindings|environment|man|versions",
+       "Print one of these and exit, without starting anything. bindings: the CPUs that each worker would run on. "
+       "environment: what the platform says about the nodes of the job, such as Slurm, MPI, SkyPilot or Kubernetes, "
+       "and what of it would be used. man: this page as a manual page (ddprun --print man | man -l -). versions: of "
+       "ddprun and of the libraries that are linked into it, which a distribution's update does not reach, and where "
+       "py-spy and eu-stack are, which take the stacks of workers, or how to get them.")
+      .check(one_of({"bindings", "environment", "man", "versions"}))
       .variable("")
       .ddprun_only();
   d.flag("version", given.version, "Print the version and exit.").variable("").ddprun_only();
-  d.flag("verbose", given.verbose,
-         "With --version: print the versions of the libraries that are copied into the programs too. What a "
-         "distribution mends in them comes with a new build only. And where py-spy and eu-stack are, which take the "
-         "stacks of workers, or how to get them.")
-      .variable("")
-      .ddprun_only();
   d.flag("help", given.help, "Print this page and exit.", 'h').variable("");
 }
 

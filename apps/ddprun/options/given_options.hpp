@@ -22,7 +22,6 @@ struct GivenOptions {
   bool virtual_local_rank = false;
   std::string stdin_reader;
   std::string numa_binding;
-  bool print_bindings = false;
   std::string role = "default";
 
   bool module = false;
@@ -52,7 +51,6 @@ struct GivenOptions {
 
   HostOptions hosts;
   NodeOptions nodes;
-  bool print_environment = false;
   std::string secret = "auto";
   std::string make_secret;
   bool any_user = false;
@@ -60,10 +58,9 @@ struct GivenOptions {
   std::string log_level = "warning";
   std::string log_format = "text";
   std::string start_method = "spawn";
+  std::string print;  // bindings, environment, man, versions; empty: not given
   std::string print_completion;
-  bool print_man = false;
   bool version = false;
-  bool verbose = false;
   bool help = false;
 };
 

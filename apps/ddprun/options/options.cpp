@@ -233,7 +233,7 @@ launcher::LaunchConfig to_config(const GivenOptions& given, const FromPlatform& 
   config.stacks_within = milliseconds_of(given.stacks_timeout);
   config.virtual_local_rank = given.virtual_local_rank;
   const auto binding = *launcher::numa_binding_from(given.numa_binding);
-  if (binding != launcher::NumaBinding::None || given.print_bindings) {
+  if (binding != launcher::NumaBinding::None || given.print == "bindings") {
     const launcher::VisibleGpus gpus = launcher::visible_gpus(config.gpus);
     const bool has_place = gpus.kind == launcher::GpuKind::Nvidia;  // only NVML is asked where a GPU is
     config.bindings = launcher::bind_workers(binding, config.workers, has_place ? gpus.list : std::nullopt);
@@ -316,9 +316,9 @@ std::string stack_tools(const Invocation& invocation) {
 // Returns the page or script to print instead of starting a job, if one was asked for.
 std::optional<std::string> text_to_print(const GivenOptions& given, const Options& options,
                                          const Invocation& invocation) {
-  if (given.version) return given.verbose ? std::string(kVersion) + kCopiedIn + stack_tools(invocation) : kVersion;
-  if (given.verbose) throw UsageError("--verbose belongs to --version; --log-level debug makes ddprun say more");
-  if (given.print_man) return man_page(options, DDPRUN_VERSION);
+  if (given.version) return kVersion;
+  if (given.print == "versions") return std::string(kVersion) + kCopiedIn + stack_tools(invocation);
+  if (given.print == "man") return man_page(options, DDPRUN_VERSION);
   if (!given.print_completion.empty()) return completion_script(options, invocation.name());
   if (given.make_secret.empty()) return std::nullopt;
   rendezvous::make_secret_file(given.make_secret);
@@ -395,6 +395,14 @@ FromPlatform take_place(const launcher::HostPlace& place, GivenOptions& given) {
   return {.secret = place.secret};
 }
 
+// Variables of ddprun 0.2 that have torchrun's prefix now. A setting must not be lost without a word.
+void refuse_old_variables() {
+  for (const std::string name : {"GLOO", "KEEP_MEMORY", "LAUNCH_AGENT"}) {
+    const char* const value = getenv(("DDPRUN_" + name).c_str());
+    if (value && *value) throw UsageError("DDPRUN_" + name + " is called PET_" + name + " now; set that variable");
+  }
+}
+
 // torchrun reads the default of --shutdown-timeout from the environment too.
 void read_shutdown_timeout(GivenOptions& given) {
   const char* const seconds = getenv("TORCH_ELASTIC_SHUTDOWN_TIMEOUT");
@@ -443,13 +451,14 @@ ParsedOptions parse_options(const std::vector<std::string>& arguments, const Inv
   // --help comes before the values are converted: a wrong variable must not keep anybody from reading the page.
   const auto& words = split.options;
   if (std::find(words.begin(), words.end(), "--help") != words.end()) return JustPrint{help_page(options)};
+  if (!invocation.place) refuse_old_variables();
   declaration.parse(words);
   const launcher::ProgramPlaces places = {invocation.own_folder, invocation.python};
   if (auto text = text_to_print(given, options, invocation)) return JustPrint{std::move(*text)};
 
   // Ask the platform for what nobody has said.
   const launcher::Surroundings here = launcher::own_surroundings();
-  if (given.print_environment) return JustPrint{environment_page(given.nodes, given.nproc_per_node, here)};
+  if (given.print == "environment") return JustPrint{environment_page(given.nodes, given.nproc_per_node, here)};
   if (!invocation.place) {
     if (const auto head = resolve_hosts(given.hosts, given.nodes, given.nproc_per_node)) {
       return start_on_hosts(*head, given, split, arguments, invocation);
@@ -457,7 +466,8 @@ ParsedOptions parse_options(const std::vector<std::string>& arguments, const Inv
   }
   const FromPlatform platform =
       invocation.place ? take_place(*invocation.place, given) : fill_from_platform(given.nodes, here);
-  if (given.print_bindings) return JustPrint{launcher::bindings_table(to_config(given, platform, places).bindings)};
+  if (given.print == "bindings")
+    return JustPrint{launcher::bindings_table(to_config(given, platform, places).bindings)};
   if (!split.program) throw SyntaxError("no program given: nothing to run");
   if (!platform.start_on_all.empty()) return start_on_all(platform, arguments, invocation);
   log_platform(platform);

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""With --gloo=ddp or DDPRUN_GLOO=ddp, scripts that ask torch.distributed for "gloo" get the backend "ddp", and notice
+"""With --gloo=ddp or PET_GLOO=ddp, scripts that ask torch.distributed for "gloo" get the backend "ddp", and notice
 nothing else.
 
 usage: test_gloo_option.py DDPRUN ROOT
@@ -54,7 +54,7 @@ for words, variables in (
     assert said == expected and err.count(SAYS_SO) == 1 and "without it" not in err, (words, said, expected, err)
 print("DDP learns the same over both, with DataLoaders, as a script, a module and forked")
 
-said, err = job("--preload=torch", SCRIPT, "groups", DDPRUN_GLOO="ddp")
+said, err = job("--preload=torch", SCRIPT, "groups", PET_GLOO="ddp")
 assert said == [f"{rank} groups: served by ddprun ddprun" for rank in range(2)] and err.count(SAYS_SO) == 1, (said, err)
 print("groups of every kind are ours, and what ours does not do is Gloo's")
 

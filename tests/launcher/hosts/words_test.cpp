@@ -213,7 +213,7 @@ TEST_CASE("passed variables: those of libraries, those that are asked for, and n
 
 TEST_CASE("passed variables: a host's own options do not count, and what is about its machine does",
           "[launcher][unit]") {
-  for (const char* name : {"PET_NNODES", "LOGLEVEL", "DDPRUN_KEEP_MEMORY", "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"}) {
+  for (const char* name : {"PET_NNODES", "LOGLEVEL", "DDPRUN_SECRET_FILE", "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"}) {
     CHECK(sets_option(name));
   }
   for (const char* name : {"PATH", "DDPRUN_CGROUP", "NCCL_SOCKET_IFNAME", "PETS"}) CHECK_FALSE(sets_option(name));

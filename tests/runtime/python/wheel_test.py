@@ -58,7 +58,7 @@ def check_content(path):
     assert tags[0].startswith("py3-none-"), tags
     assert os.path.getsize(path) <= MAX_BYTES, os.path.getsize(path)
     # Each library that is copied into the programs has its licence there.
-    said = subprocess.run([os.path.join(sys.argv[1], "bin/ddprun"), "--version", "--verbose"], check=True,
+    said = subprocess.run([os.path.join(sys.argv[1], "bin/ddprun"), "--print", "versions"], check=True,
                           stdout=subprocess.PIPE, universal_newlines=True).stdout
     libraries = {word.split()[0] for line in said.splitlines() if line.startswith("copied into ")
                  for word in line.split(": ")[1].split(", ")}

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The text of --print-environment: which nodes the job would have, and who says so.
+// The text of --print environment: which nodes the job would have, and who says so.
 #pragma once
 
 #include <optional>

@@ -74,18 +74,18 @@ TEST_CASE("given options: a variable sets the default, unless it is empty", "[ap
   CHECK(parse({}).max_restarts == 2);
 }
 
-TEST_CASE("given options: DDPRUN_KEEP_MEMORY holds the default of --keep-memory", "[apps][unit]") {
+TEST_CASE("given options: PET_KEEP_MEMORY holds the default of --keep-memory", "[apps][unit]") {
   CHECK(parse({}).keep_memory.empty());
   CHECK(parse({"--keep-memory=1"}).keep_memory == "1");
   CHECK(parse({"--keep-memory=shadow"}).keep_memory == "shadow");
   CHECK_THROWS_WITH(parse({"--keep-memory=light"}), Contains("--keep-memory: give shadow or nothing, not 'light'"));
-  const Variable variable("DDPRUN_KEEP_MEMORY", "shadow");
+  const Variable variable("PET_KEEP_MEMORY", "shadow");
   CHECK(parse({}).keep_memory == "shadow");
 }
 
-TEST_CASE("given options: DDPRUN_GLOO holds the default of --gloo", "[apps][unit]") {
+TEST_CASE("given options: PET_GLOO holds the default of --gloo", "[apps][unit]") {
   CHECK(parse({}).gloo == "torch");
-  const Variable variable("DDPRUN_GLOO", "ddp");
+  const Variable variable("PET_GLOO", "ddp");
   CHECK(parse({}).gloo == "ddp");
   CHECK(parse({"--gloo=torch"}).gloo == "torch");
   CHECK_THROWS_WITH(parse({"--gloo=nccl"}), Contains("--gloo: give torch or ddp, not 'nccl'"));
