@@ -149,6 +149,9 @@ class Swarm {
   }
 
   void reopen(Client& client) const {
+    if (Clock::now() - client.sent > kStuck) {
+      throw std::runtime_error("nothing answers at " + target_.host + ":" + std::to_string(target_.port) + " for 20 s");
+    }
     client.socket.close();
     client.expected = 0;
     open(client);
