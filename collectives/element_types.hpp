@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 namespace ddp::collectives {
 
@@ -51,6 +52,22 @@ inline std::size_t element_size(std::int32_t dtype) {
   const ElementFacts* facts = element_facts(dtype);
   return facts ? facts->size : 0;
 }
+
+// Returns PyTorch's name of an element type, such as "float32".
+inline const char* dtype_name(std::int32_t dtype) {
+  const ElementFacts* facts = element_facts(dtype);
+  return facts ? facts->name : "unknown type";
+}
+
+// Returns why `data` cannot be memory of `count` elements; empty if it can.
+inline std::string why_no_elements(const void* data, std::size_t count, std::int32_t dtype) {
+  const std::size_t size = element_size(dtype);
+  if (size == 0) return "there is no element type " + std::to_string(dtype);
+  if (data == nullptr && count > 0) return "null data for " + std::to_string(count) + " elements";
+  if (count > SIZE_MAX / 2 / size) return std::to_string(count) + " elements do not fit in memory";
+  return "";
+}
+inline constexpr char kNotInCpuMemory[] = "not in CPU memory; nothing else is supported here";
 
 inline bool is_16_bit_float(std::int32_t dtype) {
   return dtype == static_cast<std::int32_t>(ElementType::Float16) ||

@@ -5,7 +5,6 @@
 #include <cstring>
 #include <string>
 
-#include "collectives/element_types.hpp"
 #include "collectives/float_conversion.hpp"
 #include "rendezvous/base/error.hpp"
 
@@ -24,30 +23,20 @@ void check_floating_point(const ddp_buffer& buffer) {
 
 }  // namespace
 
-std::size_t dtype_size(std::int32_t dtype) { return collectives::element_size(dtype); }
-
-const char* dtype_name(std::int32_t dtype) {
-  const collectives::ElementFacts* facts = collectives::element_facts(dtype);
-  return facts ? facts->name : "unknown type";
-}
-
 void check_elements(const char* what, const void* data, std::size_t count, std::int32_t dtype, const char* part) {
-  const auto refuse = [&](const std::string& why) { invalid_argument(std::string(what) + part + ": " + why); };
-  if (dtype_size(dtype) == 0) refuse("there is no element type " + std::to_string(dtype));
-  if (data == nullptr && count > 0) refuse("null data for " + std::to_string(count) + " elements");
-  if (count > SIZE_MAX / 2 / dtype_size(dtype)) refuse(std::to_string(count) + " elements do not fit in memory");
+  const std::string why = collectives::why_no_elements(data, count, dtype);
+  if (!why.empty()) invalid_argument(std::string(what) + part + ": " + why);
 }
 
-void check_device(const char* what, ddp_device device) {
+void check_device(const char* what, ddp_device device, const char* part) {
   if (device.kind == DDP_CPU || (device.kind == DDP_CUDA && device.index >= 0)) return;
-  invalid_argument(std::string(what) + ": there is no device " + std::to_string(device.index) + " of kind " +
-                   std::to_string(device.kind));
+  invalid_argument(std::string(what) + part + ": there is no device of kind " + std::to_string(device.kind) +
+                   " and index " + std::to_string(device.index));
 }
 
 void check_buffer(const char* what, const void* data, std::size_t count, std::int32_t dtype, ddp_device device) {
   check_elements(what, data, count, dtype);
-  if (device.kind != DDP_CPU)
-    invalid_argument(std::string(what) + ": not in CPU memory; nothing else is supported here");
+  if (device.kind != DDP_CPU) invalid_argument(std::string(what) + ": " + collectives::kNotInCpuMemory);
 }
 
 void convert(const ddp_buffer& from, const ddp_buffer& to) {

@@ -21,10 +21,7 @@ using rendezvous::invalid_argument;
 // `what` and `part` begin the message, such as "gather" and "'s input".
 void check(const char* what, const char* part, const ddp_buffer& buffer) {
   check_elements(what, buffer.data, buffer.count, buffer.dtype, part);
-  const bool known = buffer.device.kind == DDP_CPU || (buffer.device.kind == DDP_CUDA && buffer.device.index >= 0);
-  if (known) return;
-  invalid_argument(std::string(what) + part + ": there is no device of kind " + std::to_string(buffer.device.kind) +
-                   " and index " + std::to_string(buffer.device.index));
+  check_device(what, buffer.device, part);
 }
 
 std::int32_t device_of(const ddp_buffer& buffer) {

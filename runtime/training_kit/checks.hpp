@@ -14,24 +14,13 @@ namespace ddp::training {
 
 [[noreturn]] inline void refuse(const std::string& why) { throw Error(Status::InvalidArgument, why); }
 
-// Returns PyTorch's name of an element type, such as "float32".
-inline const char* dtype_name(std::int32_t dtype) {
-  const collectives::ElementFacts* facts = collectives::element_facts(dtype);
-  return facts ? facts->name : "unknown type";
-}
+using collectives::dtype_name;
 
 // Refuses what is no memory of the CPU for elements of a known type.
 inline void check_buffer(const char* what, const ddp_buffer& buffer) {
-  const auto refuse_buffer = [&](const std::string& why) { refuse(std::string(what) + ": " + why); };
-  const std::size_t size = collectives::element_size(buffer.dtype);
-  if (size == 0) refuse_buffer("there is no element type " + std::to_string(buffer.dtype));
-  if (buffer.data == nullptr && buffer.count > 0) {
-    refuse_buffer("null data for " + std::to_string(buffer.count) + " elements");
-  }
-  if (buffer.count > SIZE_MAX / 2 / size) {
-    refuse_buffer(std::to_string(buffer.count) + " elements do not fit in memory");
-  }
-  if (buffer.device.kind != DDP_CPU) refuse_buffer("not in CPU memory; nothing else is supported here");
+  std::string why = collectives::why_no_elements(buffer.data, buffer.count, buffer.dtype);
+  if (why.empty() && buffer.device.kind != DDP_CPU) why = collectives::kNotInCpuMemory;
+  if (!why.empty()) refuse(std::string(what) + ": " + why);
 }
 
 // Checks the arrays of an optimizer's step, and its number.
