@@ -128,5 +128,5 @@ TEST_CASE("GPU checkpoint: memory of a device that is not there is refused with 
   ddp::CheckpointFolder folder(place / "steps");
   CHECK_THROWS_WITH(folder.save(1, tensors), Contains("tensors on cuda:0 and on cuda:99: a rank saves from one GPU"));
   tensors[1].device.kind = static_cast<ddp::DeviceKind>(7);
-  CHECK_THROWS_WITH(folder.save(1, tensors), Contains("p1: there is no device 99 of kind 7"));
+  CHECK_THROWS_WITH(folder.save(1, tensors), Contains("p1: there is no device of kind 7 and index 99"));
 }
