@@ -34,7 +34,9 @@ add_library(ddprun_store STATIC
   store/server.cpp
   store/store.cpp
   store/store_core.cpp
-  store/tcp_store.cpp)
+  store/tcp_store.cpp
+  wire/frame.cpp
+  wire/json_text.cpp)
 add_library(ddprun::store ALIAS ddprun_store)
 ddprun_tests_replace(machine/memory_left.cpp)  # flag_protocol_tests
 ddprun_target(ddprun_store AS_ONE 30)

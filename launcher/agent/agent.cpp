@@ -33,7 +33,6 @@
 #include "launcher/process/process_tree.hpp"
 #include "launcher/report/issue_report.hpp"
 #include "launcher/report/node_facts.hpp"
-#include "launcher/text/json_text.hpp"
 #include "launcher/text/ranges.hpp"
 #include "rendezvous/base/error.hpp"
 #include "rendezvous/base/random_id.hpp"
@@ -45,6 +44,7 @@
 #include "rendezvous/net/boot_timer.hpp"
 #include "rendezvous/net/connection_owner.hpp"
 #include "rendezvous/net/core_driver.hpp"
+#include "rendezvous/wire/json_text.hpp"
 
 namespace ddp::launcher {
 
@@ -381,21 +381,21 @@ class Agent {
     }
     if (order == kStopOrder) {
       asio::post(io_, [this] { driver_.handle(StopSignal{SIGTERM}); });  // the answer goes first
-      return JsonObject().text("done", order).str();
+      return rendezvous::JsonObject().text("done", order).str();
     }
     const auto signal = signal_of_order(order);
     if (!signal) return "";
     const std::vector<int> ranks = processes_.ranks_without_handler(*signal);
     if (!ranks.empty()) {
       const bool is_one = ranks.size() == 1;
-      return JsonObject()
+      return rendezvous::JsonObject()
           .text("error", describe_ranks(ranks) + (is_one ? " does" : " do") + " not handle " +
                              rendezvous::signal_name(*signal) + ", which would end " + (is_one ? "it" : "them") +
                              ": it was not sent")
           .str();
     }
     processes_.pass_on(*signal);
-    return JsonObject().text("done", order).str();
+    return rendezvous::JsonObject().text("done", order).str();
   }
 
   bool ask_coordinator(const rendezvous::LookRequest& request) {

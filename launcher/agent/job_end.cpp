@@ -32,7 +32,7 @@ void log_failure(const LaunchConfig& config, const JobEnd& end, const std::vecto
   if (log.is_for_terminal()) lines = coloured(std::move(lines));
   std::string report;
   for (const std::string& line : lines) report += (report.empty() ? "" : "\n") + line;
-  JsonObject details = failure_details(end);
+  rendezvous::JsonObject details = failure_details(end);
   if (!stacks.empty()) {
     report += "\n  what the others did, before they were stopped:" + indented_stacks(stacks);
     details.json("stacks", stacks_json(stacks));

@@ -8,11 +8,11 @@
 
 #include "launcher/local/job_answers.hpp"
 #include "launcher/stacks/stack_json.hpp"
-#include "launcher/text/json_text.hpp"
 #include "rendezvous/base/error.hpp"
 #include "rendezvous/base/pipe.hpp"
 #include "rendezvous/base/text.hpp"
 #include "rendezvous/link/accept.hpp"
+#include "rendezvous/wire/json_text.hpp"
 
 namespace ddp::launcher {
 
@@ -31,7 +31,7 @@ constexpr std::chrono::seconds kReadWithin{10};             // for the program, 
 constexpr char kSaveOrder[] = "save:";
 constexpr char kNoCoordinator[] = "the coordinator cannot be asked now, so that only this node is shown";
 
-std::string error_json(const std::string& why) { return JsonObject().text("error", why).str(); }
+std::string error_json(const std::string& why) { return rendezvous::JsonObject().text("error", why).str(); }
 
 }  // namespace
 

@@ -13,11 +13,11 @@
 
 #include "launcher/agent/job_looks.hpp"
 #include "launcher/output/stream_route.hpp"
-#include "launcher/text/declared_json.hpp"
 #include "rendezvous/agent_client.hpp"
 #include "rendezvous/base/error.hpp"
 #include "rendezvous/base/text.hpp"
 #include "rendezvous/operation_records.hpp"
+#include "rendezvous/wire/declared_json.hpp"
 
 namespace ddp::launcher {
 namespace {
@@ -28,7 +28,7 @@ constexpr std::string_view kOfJob = "job_";       // begins what is asked of all
 constexpr std::chrono::seconds kStacksWithin{7};  // for a program that asks; the tools get five
 
 AgentSocket::Answer refusal(const std::string& why) {
-  return {JsonObject().number("version", kAgentSocketVersion).text("error", why).str()};
+  return {rendezvous::JsonObject().number("version", kAgentSocketVersion).text("error", why).str()};
 }
 
 template <std::size_t N>
@@ -166,7 +166,7 @@ void LocalService::stop() {
 }
 
 AgentSocket::Answer LocalService::answer(const rendezvous::DescriptorMessage& message) {
-  const auto asked = read_json<AgentRequest>(message.text);
+  const auto asked = rendezvous::read_json<AgentRequest>(message.text);
   if (!asked) return refusal("a request is one JSON object, and each member has its own type");
   if (asked->version != kAgentSocketVersion) {
     return refusal("this ddprun speaks version " + std::to_string(kAgentSocketVersion) +
@@ -184,12 +184,12 @@ AgentSocket::Answer LocalService::answer(const rendezvous::DescriptorMessage& me
   if (ask == "calls") return hand_out_call_memory(*local_rank, *asked);
   if (ask == "kept") return show_kept(*local_rank, asked->name);
   if (ask != "page") return note_survivor(ask, *local_rank, *asked);
-  return {JsonObject().number("version", kAgentSocketVersion).number("local_rank", *local_rank).str(),
+  return {rendezvous::JsonObject().number("version", kAgentSocketVersion).number("local_rank", *local_rank).str(),
           {page_->node_memory(), page_->workers_memory()}};
 }
 
 AgentSocket::Answer LocalService::note_survivor(const std::string& ask, int local_rank, const AgentRequest& request) {
-  JsonObject answer;
+  rendezvous::JsonObject answer;
   answer.number("version", kAgentSocketVersion);
   if (ask == "quiet") {
     sources_.quiet(local_rank, request.round);
@@ -209,7 +209,7 @@ AgentSocket::Answer LocalService::take_stacks() {
   const auto workers = sources_.stack_workers();
   if (workers.empty()) return refusal("it has no workers here now");
   try {
-    AgentSocket::Answer answer{JsonObject().number("version", kAgentSocketVersion).str()};
+    AgentSocket::Answer answer{rendezvous::JsonObject().number("version", kAgentSocketVersion).str()};
     answer.own.push_back(stack_helper_.start(workers, kStacksWithin));
     return answer;
   } catch (const rendezvous::Error& error) {
@@ -218,7 +218,7 @@ AgentSocket::Answer LocalService::take_stacks() {
 }
 
 AgentSocket::Answer LocalService::hand_out_call_memory(int local_rank, const AgentRequest& request) {
-  AgentSocket::Answer answer{JsonObject().number("version", kAgentSocketVersion).str()};
+  AgentSocket::Answer answer{rendezvous::JsonObject().number("version", kAgentSocketVersion).str()};
   if (request.layout != rendezvous::kOperationRecordsVersion) return answer;
   try {
     const int memory = sources_.call_memory(local_rank);
@@ -232,7 +232,7 @@ AgentSocket::Answer LocalService::hand_out_call_memory(int local_rank, const Age
 AgentSocket::Answer LocalService::look(const std::string& what) {
   if (!is_question(what)) return refusal("nothing can be asked of a job by this name: " + what);
   try {
-    AgentSocket::Answer answer{JsonObject().number("version", kAgentSocketVersion).str()};
+    AgentSocket::Answer answer{rendezvous::JsonObject().number("version", kAgentSocketVersion).str()};
     answer.own.push_back(sources_.look(what));
     return answer;
   } catch (const rendezvous::Error& error) {
@@ -241,7 +241,7 @@ AgentSocket::Answer LocalService::look(const std::string& what) {
 }
 
 AgentSocket::Answer LocalService::hand_out(int local_rank, const AgentRequest& request) {
-  JsonObject answer;
+  rendezvous::JsonObject answer;
   answer.number("version", kAgentSocketVersion).number("local_rank", local_rank);
   if (!kept_) return {answer.number("kept", 0).str()};
   if (request.layout != rendezvous::kKeptVersion) {
@@ -270,7 +270,7 @@ AgentSocket::Answer LocalService::hand_out(int local_rank, const AgentRequest& r
 }
 
 AgentSocket::Answer LocalService::show_kept(int local_rank, const std::string& name) const {
-  JsonObject answer;
+  rendezvous::JsonObject answer;
   const int memory = kept_ ? kept_->find(local_rank, name) : -1;
   answer.number("version", kAgentSocketVersion).number("local_rank", local_rank);
   return {answer.str(), memory >= 0 ? std::vector<int>{memory} : std::vector<int>()};

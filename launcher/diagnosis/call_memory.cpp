@@ -10,9 +10,9 @@
 #include <ctime>
 #include <string>
 
-#include "launcher/text/json_text.hpp"
 #include "rendezvous/base/error.hpp"
 #include "rendezvous/operation_records.hpp"
+#include "rendezvous/wire/json_text.hpp"
 
 namespace ddp::launcher {
 namespace {
@@ -153,7 +153,7 @@ std::string operation_json(const OperationRecordsHeader& header, const Operation
   const auto kind = static_cast<std::uint32_t>(record.kind.load()), dtype = static_cast<std::uint32_t>(record.dtype);
   const bool is_message = kind < header.operations.size() && ((header.messages >> kind) & 1) != 0;
   const auto time = [](std::int64_t ns) { return ns > 0 ? std::optional(ns / 1000) : std::nullopt; };
-  JsonObject json;
+  rendezvous::JsonObject json;
   json.number("sequence", static_cast<std::int64_t>(record.sequence.load()));
   json.text("operation", kind < header.operations.size() ? text_in(header.operations[kind]) : "unknown");
   json.number("count", static_cast<std::int64_t>(record.count.load()));
@@ -229,12 +229,16 @@ std::string CallMemory::flight_record(int rank) const {
   for (std::size_t i = 0; i < header->groups.size(); ++i) {
     const RecordedGroup& group = header->groups[i];
     if (!is_there(group)) continue;
-    JsonObject json;
+    rendezvous::JsonObject json;
     json.text("name", text_in(group.name)).number("rank", group.rank).number("size", group.size);
     groups += (groups.empty() ? "" : ",") + json.json("operations", operations_json(*header, i)).str();
   }
   if (groups.empty()) return "";
-  return JsonObject().number("rank", rank).text("why", "the worker runs").json("groups", "[" + groups + "]").str();
+  return rendezvous::JsonObject()
+      .number("rank", rank)
+      .text("why", "the worker runs")
+      .json("groups", "[" + groups + "]")
+      .str();
 }
 
 }  // namespace ddp::launcher

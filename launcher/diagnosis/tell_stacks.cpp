@@ -7,9 +7,9 @@
 #include "launcher/stacks/stack_json.hpp"
 #include "launcher/stacks/stack_report.hpp"
 #include "launcher/stacks/take_stacks.hpp"
-#include "launcher/text/json_text.hpp"
 #include "launcher/text/ranges.hpp"
 #include "rendezvous/link/printable.hpp"
+#include "rendezvous/wire/json_text.hpp"
 
 namespace ddp::launcher {
 std::string indented_stacks(const std::vector<WorkerStacks>& stacks) {
@@ -21,7 +21,7 @@ std::string indented_stacks(const std::vector<WorkerStacks>& stacks) {
 
 void tell_stacks(const std::vector<WorkerStacks>& stacks, Log& log) {
   log.warning("stacks", "what the workers did when one of them timed out:" + indented_stacks(stacks), {},
-              JsonObject().json("stacks", stacks_json(stacks)));
+              rendezvous::JsonObject().json("stacks", stacks_json(stacks)));
 }
 
 void tell_hang(const Hang& hang, Log& log) {
@@ -35,7 +35,7 @@ void tell_hang(const Hang& hang, Log& log) {
   if (!hang.links.empty()) text += "\n  " + describe_hang_links(hang.links);
   text += "\n  what each of them does:" + indented_stacks(hang.stacks);
   log.warning("hang", text, culprit.ranks.size() == 1 ? Log::Rank(culprit.ranks.front()) : Log::Rank(),
-              JsonObject()
+              rendezvous::JsonObject()
                   .json("ranks", "[" + comma_list(culprit.ranks) + "]")
                   .text("verdict", name_of(culprit.guilt))
                   .text("place", culprit.place)

@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "launcher/local/job_answers.hpp"
-#include "launcher/text/declared_json.hpp"
 #include "rendezvous/agent_client.hpp"
+#include "rendezvous/wire/declared_json.hpp"
 
 namespace ddp::launcher {
 namespace {
@@ -130,8 +130,8 @@ void members(Json& json, JobView& job) {
   json.words("slow_rank_why", why_slow).words("error", job.error).must("nodes", job.nodes);
 }
 
-std::string to_json(const AgentView& view) { return json_of(view); }
-std::optional<AgentView> agent_view(std::string_view json) { return read_json<AgentView>(json); }
+std::string to_json(const AgentView& view) { return rendezvous::json_of(view); }
+std::optional<AgentView> agent_view(std::string_view json) { return rendezvous::read_json<AgentView>(json); }
 
 std::optional<std::int64_t> AgentView::step() const {
   std::optional<std::int64_t> lowest;
@@ -231,7 +231,7 @@ JobView assemble(JobFacts facts, const std::map<std::string, std::string>& answe
   return state;
 }
 
-std::string to_json(const JobView& state) { return json_of(state); }
-std::optional<JobView> job_view(std::string_view json) { return read_json<JobView>(json); }
+std::string to_json(const JobView& state) { return rendezvous::json_of(state); }
+std::optional<JobView> job_view(std::string_view json) { return rendezvous::read_json<JobView>(json); }
 
 }  // namespace ddp::launcher

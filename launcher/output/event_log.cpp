@@ -3,7 +3,7 @@
 
 #include <utility>
 
-#include "launcher/text/json_text.hpp"
+#include "rendezvous/wire/json_text.hpp"
 
 namespace ddp::launcher {
 
@@ -29,7 +29,8 @@ void EventLog::worker_ended(int local_rank, int pid, const rendezvous::WorkerFai
   if (!failure) return record("WORKER", "SUCCEEDED", Worker{local_rank, pid, 0}, {}, {});
   const std::string message = failure->message.empty() ? describe(*failure) : failure->message;
   record("WORKER", failure->stopped_by_ddprun ? "TERMINATED" : "FAILED",
-         Worker{local_rank, pid, failure->status.python_code()}, JsonObject().text("message", message).str(), {});
+         Worker{local_rank, pid, failure->status.python_code()},
+         rendezvous::JsonObject().text("message", message).str(), {});
 }
 
 void EventLog::round_ended() { waiting_since_ = Clock::now(); }
@@ -41,9 +42,9 @@ void EventLog::agent_ended(const std::string& error) {
 
 void EventLog::node(const char* state, const OtherNode& node) const {
   if (!write_) return;
-  JsonObject more;
+  rendezvous::JsonObject more;
   more.text("address", node.address).text("proof", node.proof);
-  JsonObject metadata;
+  rendezvous::JsonObject metadata;
   metadata.text("run_id", job_.run_id).text("role", job_.role).text("hostname", node.host).text("state", state);
   metadata.text("rdzv_backend", job_.rdzv_backend);
   if (node.why.empty()) {
@@ -53,7 +54,7 @@ void EventLog::node(const char* state, const OtherNode& node) const {
   }
   metadata.text("metadata", more.str());
   const auto now = std::chrono::system_clock::now().time_since_epoch();
-  JsonObject event;
+  rendezvous::JsonObject event;
   event.text("name", std::string("ddprun.node.status.") + state).text("source", "COORDINATOR");
   event.number("timestamp", std::chrono::duration_cast<std::chrono::milliseconds>(now).count());
   write_(event.json("metadata", metadata.str()).str());
@@ -63,11 +64,12 @@ void EventLog::record(const char* source, const char* state, const std::optional
                       const std::optional<std::string>& raw_error, std::optional<std::chrono::microseconds> duration) {
   using std::chrono::duration_cast, std::chrono::milliseconds, std::chrono::seconds;
   if (!write_) return;
-  const auto add_optional = [](JsonObject& object, const char* name, const std::optional<std::string>& text) {
+  const auto add_optional = [](rendezvous::JsonObject& object, const char* name,
+                               const std::optional<std::string>& text) {
     text ? object.text(name, *text) : object.json(name, "null");
   };
   // In torch's records this is a string that contains JSON, with numbers in lists of one.
-  JsonObject more;
+  rendezvous::JsonObject more;
   more.number("group_world_size", assignment_ ? std::optional(assignment_->node_count) : std::nullopt);
   more.text("entry_point", job_.entry_point);
   if (worker && assignment_) {
@@ -78,7 +80,7 @@ void EventLog::record(const char* source, const char* state, const std::optional
     more.json("worker_pid", json_list(worker->pid));
   }
   // The record's own fields.
-  JsonObject metadata;
+  rendezvous::JsonObject metadata;
   metadata.text("run_id", job_.run_id);
   metadata.number("global_rank",
                   worker && assignment_ ? std::optional(assignment_->base_rank + worker->local_rank) : std::nullopt);
@@ -93,7 +95,7 @@ void EventLog::record(const char* source, const char* state, const std::optional
   metadata.json("duration_ms", duration ? std::to_string(static_cast<double>(duration->count()) / 1000) : "null");
 
   const auto now = std::chrono::system_clock::now().time_since_epoch();
-  JsonObject event;
+  rendezvous::JsonObject event;
   event.text("name", std::string("torchelastic.worker.status.") + state).text("source", source);
   event.number("timestamp", duration_cast<milliseconds>(now).count());
   write_(event.json("metadata", metadata.str()).str());

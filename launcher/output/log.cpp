@@ -12,10 +12,10 @@
 #include <string_view>
 
 #include "launcher/output/output.hpp"
-#include "launcher/text/json_text.hpp"
 #include "launcher/text/lower_case.hpp"
 #include "launcher/text/time_text.hpp"
 #include "rendezvous/base/error.hpp"
+#include "rendezvous/wire/json_text.hpp"
 
 namespace ddp::launcher {
 
@@ -116,7 +116,8 @@ bool Log::is_for_terminal() const {
 
 void Log::set_round(int round) { logger_->round = round; }
 
-void Log::write(LogLevel level, const char* event, const std::string& reason, Rank rank, const JsonObject* fields) {
+void Log::write(LogLevel level, const char* event, const std::string& reason, Rank rank,
+                const rendezvous::JsonObject* fields) {
   if (!logger_->logger.should_log(to_spdlog(level))) return;
   if (logger_->format == LogFormat::Text) {
     std::istringstream lines(reason);
@@ -124,7 +125,7 @@ void Log::write(LogLevel level, const char* event, const std::string& reason, Ra
     return;
   }
   const int round = logger_->round;
-  JsonObject line;
+  rendezvous::JsonObject line;
   line.text("time", utc_now()).text("level", name_of(level)).text("node", logger_->node);
   line.number("round", round > 0 ? std::optional<int>(round) : std::nullopt);
   line.number("rank", rank).text("event", event).text("reason", reason);

@@ -13,9 +13,12 @@
 #include <optional>
 #include <string>
 
+namespace ddp::rendezvous {
+class JsonObject;
+}
+
 namespace ddp::launcher {
 
-class JsonObject;
 class Output;
 
 enum class LogLevel { Debug, Info, Warning, Error };
@@ -55,10 +58,10 @@ class Log {
     write(LogLevel::Error, event, reason, rank);
   }
   // Log to a JSON line that `fields` are added to as "details".
-  void warning(const char* event, const std::string& reason, Rank rank, const JsonObject& fields) {
+  void warning(const char* event, const std::string& reason, Rank rank, const rendezvous::JsonObject& fields) {
     write(LogLevel::Warning, event, reason, rank, &fields);
   }
-  void error(const char* event, const std::string& reason, Rank rank, const JsonObject& fields) {
+  void error(const char* event, const std::string& reason, Rank rank, const rendezvous::JsonObject& fields) {
     write(LogLevel::Error, event, reason, rank, &fields);
   }
 
@@ -71,7 +74,7 @@ class Log {
 
  private:
   void write(LogLevel level, const char* event, const std::string& reason, Rank rank,
-             const JsonObject* fields = nullptr);
+             const rendezvous::JsonObject* fields = nullptr);
 
   struct Logger;
   std::unique_ptr<Logger> logger_;

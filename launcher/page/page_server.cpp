@@ -8,8 +8,8 @@
 #include "launcher/local/job_view.hpp"
 #include "launcher/page/metrics.hpp"
 #include "launcher/page/page_html.hpp"
-#include "launcher/text/json_text.hpp"
 #include "rendezvous/net/listen.hpp"
+#include "rendezvous/wire/json_text.hpp"
 
 namespace ddp::launcher {
 
@@ -22,8 +22,9 @@ constexpr std::size_t kMostSessions = 32;
 
 HttpSession::Response json_response(const JobSource::Answer& answer) {
   if (answer.error.empty()) return {.content_type = "application/json", .body = answer.json + "\n"};
-  return {
-      .status = 503, .content_type = "application/json", .body = JsonObject().text("error", answer.error).str() + "\n"};
+  return {.status = 503,
+          .content_type = "application/json",
+          .body = rendezvous::JsonObject().text("error", answer.error).str() + "\n"};
 }
 
 HttpSession::Response metrics_response(const JobSource::Answer& answer, const std::string& accept) {

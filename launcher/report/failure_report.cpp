@@ -127,8 +127,8 @@ std::optional<std::int64_t> if_any(int number) {
   return number != 0 ? std::optional<std::int64_t>(number) : std::nullopt;
 }
 
-JsonObject details_of(const WorkerFailure& failure) {
-  JsonObject object;
+rendezvous::JsonObject details_of(const WorkerFailure& failure) {
+  rendezvous::JsonObject object;
   object.number("rank", failure.rank).number("local_rank", failure.local_rank).text("node", failure.host);
   object.number("pid", failure.pid).number("exit_code", failure.status.shell_code());
   object.number("signal", if_any(failure.status.signal)).number("time_ms", failure.time.time_since_epoch().count());
@@ -170,15 +170,15 @@ std::vector<std::string> failure_report(const JobEnd& end) {
   return lines;
 }
 
-JsonObject failure_details(const JobEnd& end) {
+rendezvous::JsonObject failure_details(const JobEnd& end) {
   const WorkerFailure& cause = *end.cause;
   std::string others;
   for (const WorkerFailure* other : followers(cause, end.failures)) {
     others += (others.empty() ? "" : ", ") + details_of(*other).str();
   }
-  JsonObject object = details_of(cause);
+  rendezvous::JsonObject object = details_of(cause);
   object.text("program", end.program).text("meaning", describe_meaning(cause)).text("hint", cause.hint);
-  object.json("stderr_tail", json_list(cause.stderr_tail)).text("stderr_log", cause.stderr_log);
+  object.json("stderr_tail", rendezvous::json_list(cause.stderr_tail)).text("stderr_log", cause.stderr_log);
   object.json("after_it", "[" + others + "]")
       .json("stopped_by_ddprun", numbers_json(stopped_ranks(cause, end.failures)));
   return object;
@@ -188,7 +188,7 @@ std::string job_report(const JobEnd& end) {
   std::string failures;
   const auto add = [&](const WorkerFailure& failure) {
     const auto file = end.round.error_files.find(failure.rank);
-    JsonObject object = details_of(failure);
+    rendezvous::JsonObject object = details_of(failure);
     object.json("stopped_by_ddprun", failure.stopped_by_ddprun ? "true" : "false");
     object.text("error_file", file != end.round.error_files.end() ? file->second : "");
     failures += (failures.empty() ? "" : ", ") + object.str();
@@ -197,7 +197,7 @@ std::string job_report(const JobEnd& end) {
   for (const WorkerFailure& failure : end.failures) {
     if (!end.cause || failure.rank != end.cause->rank) add(failure);
   }
-  JsonObject object;
+  rendezvous::JsonObject object;
   object.text("program", end.program).number("exit_code", end.exit_code).text("reason", end.reason);
   return object.json("ranks", numbers_json(end.round.ranks)).json("failures", "[" + failures + "]").str() + "\n";
 }

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "launcher/text/json_text.hpp"
 #include "rendezvous/link/messages.hpp"
+#include "rendezvous/wire/json_text.hpp"
 
 namespace ddp::launcher {
 
@@ -34,7 +34,7 @@ struct JobEnd {
 std::vector<std::string> failure_report(const JobEnd& end);
 
 // Returns the facts of the report for programs. A worker must have failed.
-JsonObject failure_details(const JobEnd& end);
+rendezvous::JsonObject failure_details(const JobEnd& end);
 
 // Returns what --report-file holds. The first of its failures is the cause.
 std::string job_report(const JobEnd& end);

@@ -111,13 +111,13 @@ std::string shown_variable(const std::string& variable) {
   return name + "=" + shown_value(variable.substr(equals + 1));
 }
 
-JsonObject node_facts(const LaunchConfig& config, const std::string& host) {
+rendezvous::JsonObject node_facts(const LaunchConfig& config, const std::string& host) {
   utsname system = {};
   uname(&system);
   cpu_set_t allowed;
   CPU_ZERO(&allowed);
   const bool is_known = sched_getaffinity(0, sizeof allowed, &allowed) == 0;
-  JsonObject json;
+  rendezvous::JsonObject json;
   json.text("host", host).text("ddprun", DDPRUN_VERSION);
   json.text("kernel", std::string(system.sysname) + " " + system.release + " " + system.machine);
   json.text("system", first_value("/etc/os-release", "PRETTY_NAME")).text("libc", gnu_get_libc_version());
@@ -128,8 +128,8 @@ JsonObject node_facts(const LaunchConfig& config, const std::string& host) {
   json.text("free_memory", first_value("/proc/meminfo", "MemAvailable"));
   json.number("workers", config.workers).number("min_nodes", config.job.min_nodes);
   json.number("max_nodes", config.job.max_nodes).number("max_restarts", config.job.max_restarts);
-  json.json("command", json_list(command_of(config)));
-  return json.json("environment", json_list(environment()));
+  json.json("command", rendezvous::json_list(command_of(config)));
+  return json.json("environment", rendezvous::json_list(environment()));
 }
 
 }  // namespace ddp::launcher

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "launcher/config/launch_config.hpp"
-#include "launcher/text/json_text.hpp"
+#include "rendezvous/wire/json_text.hpp"
 
 namespace ddp::launcher {
 
@@ -20,6 +20,6 @@ std::string shown_variable(const std::string& variable);
 
 // Returns {"ddprun": "0.9", "kernel": ..., "cpus": 2, ..., "program": ..., "environment": ["HOME=/home/me", ...]} of
 // this process. `host` is the node's name. The program's command line has no values of options that are secrets.
-JsonObject node_facts(const LaunchConfig& config, const std::string& host);
+rendezvous::JsonObject node_facts(const LaunchConfig& config, const std::string& host);
 
 }  // namespace ddp::launcher

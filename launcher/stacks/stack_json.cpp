@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "launcher/stacks/stack_json.hpp"
 
-#include "launcher/text/declared_json.hpp"
+#include "rendezvous/wire/declared_json.hpp"
 
 namespace ddp::launcher {
 
@@ -41,16 +41,16 @@ void members(Json& json, WorkerStacks& worker) {
   json.must("threads", worker.threads).rest("children", worker.children).rest("calls", worker.calls);
 }
 
-std::string calls_json(const std::vector<GroupCalls>& groups) { return json_of(groups); }
+std::string calls_json(const std::vector<GroupCalls>& groups) { return rendezvous::json_of(groups); }
 
 std::optional<std::vector<GroupCalls>> calls_from_json(std::string_view text) {
-  return read_json<std::vector<GroupCalls>>(text);
+  return rendezvous::read_json<std::vector<GroupCalls>>(text);
 }
 
-std::string stacks_json(const std::vector<WorkerStacks>& workers) { return json_of(workers); }
+std::string stacks_json(const std::vector<WorkerStacks>& workers) { return rendezvous::json_of(workers); }
 
 std::optional<std::vector<WorkerStacks>> stacks_from_json(std::string_view text) {
-  return read_json<std::vector<WorkerStacks>>(text);
+  return rendezvous::read_json<std::vector<WorkerStacks>>(text);
 }
 
 }  // namespace ddp::launcher

@@ -7,9 +7,9 @@
 #include <map>
 
 #include "launcher/stacks/frame_kind.hpp"
-#include "launcher/text/json_text.hpp"
 #include "launcher/text/ranges.hpp"
 #include "rendezvous/base/text.hpp"
+#include "rendezvous/wire/json_text.hpp"
 
 namespace ddp::launcher {
 namespace {

@@ -5,9 +5,9 @@
 #include <cstdlib>
 #include <utility>
 
-#include "launcher/text/json_text.hpp"
 #include "launcher/text/time_text.hpp"
 #include "launcher/trace/trace_file.hpp"
+#include "rendezvous/wire/json_text.hpp"
 
 namespace ddp::launcher {
 namespace {
@@ -25,7 +25,7 @@ void Timeline::use_clock(std::int64_t at, const std::optional<ClockOffset::Estim
   if (std::exchange(has_begun_, true)) return;
   if (settings_.coordinates) {
     clock_words_ = "its clock is the timeline's";
-    JsonObject args;
+    rendezvous::JsonObject args;
     args.text("job", settings_.job).text("program", settings_.program).text("host", settings_.host);
     args.text("utc", utc_now());
     write_(trace_label("process_name", {0, 0}, "job " + settings_.job + ": " + settings_.program));
@@ -50,7 +50,7 @@ void Timeline::begin_round(std::int64_t at, int round, const std::string& epoch,
   const int restarts = assignment.restart_count;
   const std::string name =
       "round " + std::to_string(round) + (restarts > 0 ? " (restart " + std::to_string(restarts) + ")" : std::string());
-  JsonObject args;
+  rendezvous::JsonObject args;
   args.number("world_size", assignment.world_size).number("nodes", assignment.node_count);
   args.number("restarts", restarts).number("max_restarts", assignment.max_restarts);
   write_(trace_begin(name, track_of_node(node_rank_), in_timeline(at), args.str()));
@@ -64,7 +64,7 @@ void Timeline::worker_started(std::int64_t at, int rank, int pid) {
   name_once("thread_name", track, "process");
   if (ordered_.insert(track.process).second) write_(trace_order(track, kNodeTracks + rank));
   write_(trace_begin("process " + std::to_string(pid), track, in_timeline(at),
-                     JsonObject().number("pid", pid).text("host", settings_.host).str()));
+                     rendezvous::JsonObject().number("pid", pid).text("host", settings_.host).str()));
   running_.insert(rank);
 }
 
@@ -72,7 +72,7 @@ void Timeline::worker_ended(std::int64_t at, int rank, const std::string& how, b
   end_reader(at, rank);
   if (running_.erase(rank) == 0) return;
   const TraceTrack track = track_of_rank(rank);
-  const std::string args = JsonObject().text("how", how).str();
+  const std::string args = rendezvous::JsonObject().text("how", how).str();
   if (is_failure) write_(trace_instant("failure: " + how, track, in_timeline(at), args));
   write_(trace_end(track, in_timeline(at), args));
 }
@@ -140,13 +140,13 @@ void Timeline::write_operation(int rank, const TracedOperation& operation, std::
   const std::int64_t end = std::max(in_timeline(to), begin);
   of_group.last_end = end;
   const bool failed = operation.state == rendezvous::OperationState::Failed;
-  JsonObject args;
+  rendezvous::JsonObject args;
   args.number("sequence", static_cast<std::int64_t>(operation.sequence));
   args.number("elements", static_cast<std::int64_t>(operation.count)).text("dtype", *operation.dtype);
   args.number("bytes", static_cast<std::int64_t>(operation.bytes));
   args.number("queued_us", (from - operation.issued_ns) / 1000);
   args.text("state", !is_over ? "the process ended in it" : failed ? "failed" : "ended");
-  write_(trace_slice(quoted_json(*operation.operation), track, begin, end - begin, args.str()));
+  write_(trace_slice(rendezvous::quoted_json(*operation.operation), track, begin, end - begin, args.str()));
 }
 
 std::string Timeline::end(std::int64_t at) {

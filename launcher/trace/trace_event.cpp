@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "launcher/trace/trace_event.hpp"
 
-#include "launcher/text/json_text.hpp"
+#include "rendezvous/wire/json_text.hpp"
 
 namespace ddp::launcher {
 namespace {
@@ -34,7 +34,7 @@ std::string timed(std::string line, std::int64_t ns) {
 }  // namespace
 
 std::string trace_begin(std::string_view name, TraceTrack track, std::int64_t ns, std::string_view args) {
-  return ended(timed(event(quoted_json(name), "B", track), ns), args);
+  return ended(timed(event(rendezvous::quoted_json(name), "B", track), ns), args);
 }
 
 std::string trace_end(TraceTrack track, std::int64_t ns, std::string_view args) {
@@ -42,7 +42,7 @@ std::string trace_end(TraceTrack track, std::int64_t ns, std::string_view args) 
 }
 
 std::string trace_instant(std::string_view name, TraceTrack track, std::int64_t ns, std::string_view args) {
-  return ended(timed(event(quoted_json(name), "i", track), ns) + ",\"s\":\"p\"", args);
+  return ended(timed(event(rendezvous::quoted_json(name), "i", track), ns) + ",\"s\":\"p\"", args);
 }
 
 std::string trace_slice(std::string_view quoted_name, TraceTrack track, std::int64_t ns, std::int64_t duration_ns,
@@ -54,11 +54,11 @@ std::string trace_slice(std::string_view quoted_name, TraceTrack track, std::int
 
 std::string trace_label(std::string_view what, TraceTrack track, std::string_view text) {
   const char* const member = what == "process_labels" ? "labels" : "name";
-  return ended(event(quoted_json(what), "M", track), JsonObject().text(member, text).str());
+  return ended(event(rendezvous::quoted_json(what), "M", track), rendezvous::JsonObject().text(member, text).str());
 }
 
 std::string trace_order(TraceTrack track, int index) {
-  return ended(event("\"process_sort_index\"", "M", track), JsonObject().number("sort_index", index).str());
+  return ended(event("\"process_sort_index\"", "M", track), rendezvous::JsonObject().number("sort_index", index).str());
 }
 
 }  // namespace ddp::launcher

@@ -13,9 +13,9 @@
 #include <utility>
 #include <vector>
 
-#include "launcher/text/json_text.hpp"
 #include "rendezvous/base/error.hpp"
 #include "rendezvous/base/new_file.hpp"
+#include "rendezvous/wire/json_text.hpp"
 
 namespace ddp::launcher {
 namespace {
@@ -142,7 +142,7 @@ std::string trace_part(const std::string& path, const std::string& host, const s
 }
 
 std::string trace_part_line(const std::string& epoch) {
-  return R"({"name":"part of","ph":"M","pid":0,"tid":0,"args":{"epoch":)" + quoted_json(epoch) + "}},\n";
+  return R"({"name":"part of","ph":"M","pid":0,"tid":0,"args":{"epoch":)" + rendezvous::quoted_json(epoch) + "}},\n";
 }
 
 }  // namespace ddp::launcher

@@ -61,11 +61,12 @@ only rendezvous net          base
 only rendezvous process_manager  base net
 only rendezvous store        base net
 only rendezvous machine      base
+only rendezvous wire         base
 only rendezvous membership   base net
-only rendezvous link         base net membership
+only rendezvous link         base net membership wire
 only rendezvous journal      base net
 only rendezvous etcd         base net link journal
-only rendezvous coordinator  base net store membership link journal
+only rendezvous coordinator  base net store membership link journal wire
 alone rendezvous/net addresses   asio
 alone rendezvous/etcd tls
 
@@ -141,7 +142,7 @@ code='apps launcher rendezvous collectives runtime'
 forbid "$code" 'CLI/'                    'apps/(train/options|ddp_store/main|ddp_bench/(main|[a-z]+/(mpi_main|command)))\.cpp'
 forbid "$code" 'boost/'                  'rendezvous/(net/asio\.[ch]pp|etcd/http_answer\.cpp)|launcher/page/http_session\.cpp'
 forbid "$code" '(spdlog|fmt)/'           'launcher/output/log\.cpp'
-forbid "$code" 'nlohmann/'               'apps/(ddp_store/main\.cpp|ddp_bench/print\.hpp)|rendezvous/(agent_client\.cpp|base/shallow_json\.hpp|link/(codec\.cpp|message_json\.hpp)|coordinator/job_record\.cpp|etcd/messages\.cpp)|launcher/(local/job_answers|report/(error_file|issue_report)|stacks/frames|text/json_text)\.cpp|launcher/text/declared_json\.hpp|runtime/(training/(tensor_file/(json_form|safetensors)|checkpoint/record)|base/error_file)\.cpp'
+forbid "$code" 'nlohmann/'               'apps/(ddp_store/main\.cpp|ddp_bench/print\.hpp)|rendezvous/(agent_client\.cpp|base/shallow_json\.hpp|link/(codec\.cpp|message_json\.hpp)|coordinator/job_record\.cpp|etcd/messages\.cpp)|launcher/(local/job_answers|report/(error_file|issue_report)|stacks/frames)\.cpp|rendezvous/wire/(declared_json\.hpp|json_text\.cpp)|runtime/(training/(tensor_file/(json_form|safetensors)|checkpoint/record)|base/error_file)\.cpp'
 forbid "$code" 'gloo/'                   '(collectives/gloo/[a-z_]*|apps/ddp_bench/contenders/gloo_contender)\.[ch]pp'
 forbid "$code" 'mpi'                     'apps/ddp_bench/(collectives/mpi_main\.cpp|worker/mpi_worker\.c)'
 forbid "$code" 'nccl|cuda'               "$none"
@@ -166,7 +167,7 @@ absent 'runtime/include runtime/training_kit/include' '^(?!\s*//).*(std::is(nan|
 # What others wrote is read in one place, which refuses JSON that is nested deeply: the library copies and writes it by
 # recursion.
 absent "$code" 'json::(parse|accept)\(' 'rendezvous/base/shallow_json\.cpp'
-library='collectives rendezvous/base rendezvous/kept rendezvous/machine rendezvous/net rendezvous/process_manager rendezvous/store'
+library='collectives rendezvous/base rendezvous/kept rendezvous/machine rendezvous/net rendezvous/process_manager rendezvous/store rendezvous/wire'
 absent "$library runtime" 'std::[io]?(string|f)stream'  'rendezvous/base/(text_stream|check)\.hpp|runtime/(training_kit/)?include/.*'
 
 # The Python package imports nothing but these: Python's own library, and cloudpickle if it is there. The program of its

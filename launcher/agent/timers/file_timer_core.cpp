@@ -5,9 +5,9 @@
 #include <csignal>
 #include <utility>
 
-#include "launcher/text/declared_json.hpp"
 #include "rendezvous/base/text.hpp"
 #include "rendezvous/link/printable.hpp"
+#include "rendezvous/wire/declared_json.hpp"
 
 namespace ddp::launcher {
 
@@ -34,7 +34,7 @@ void members(Json& json, TimerRequest& request) {
 }
 
 std::optional<TimerRequest> parse_timer_request(std::string_view line) {
-  auto request = read_json<TimerRequest>(line);
+  auto request = rendezvous::read_json<TimerRequest>(line);
   if (!request || request->pid <= 0 || request->signal >= NSIG || request->scope.size() > kMostScopeBytes) return {};
   return request;
 }

@@ -8,8 +8,8 @@
 #include "launcher/diagnosis/nodes/told_verdict.hpp"
 #include "launcher/diagnosis/tell_stacks.hpp"
 #include "launcher/stacks/stack_json.hpp"
-#include "launcher/text/declared_json.hpp"
 #include "launcher/text/ranges.hpp"
+#include "rendezvous/wire/declared_json.hpp"
 
 namespace ddp::launcher {
 namespace {
@@ -110,7 +110,7 @@ void HangJudge::ask() {
   const auto at = core_.ask_at();
   if (!at) return;
   if (*at > Clock::now()) return wait();  // another node has asked meanwhile
-  sources_.ask(kStillnessQuestion, json_of(StillnessQuestion{node_rank_}),
+  sources_.ask(kStillnessQuestion, rendezvous::json_of(StillnessQuestion{node_rank_}),
                [this, question = ++asked_](const std::vector<Answer>& answers) {
                  if (question == asked_) hear(answers);
                });
@@ -166,7 +166,7 @@ void HangJudge::judge(const std::vector<Answer>& stacks) {
 }
 
 std::string HangJudge::answer_stillness(const std::string& text) {
-  if (const auto asker = read_json<StillnessQuestion>(text)) {
+  if (const auto asker = rendezvous::read_json<StillnessQuestion>(text)) {
     core_.note_judge(Clock::now(), asker->node_rank);
   }
   return to_json(sources_.stillness());
@@ -174,11 +174,11 @@ std::string HangJudge::answer_stillness(const std::string& text) {
 
 std::string HangJudge::take_verdict(const std::string& text) {
   const auto verdict = verdict_from_json(text);
-  if (!verdict) return JsonObject().text("error", "a verdict that is none").str();
+  if (!verdict) return rendezvous::JsonObject().text("error", "a verdict that is none").str();
   const bool is_own = text == own_verdict_;
   if (!is_own && core_.note_verdict()) tell_verdict(*verdict, log_);
   wait();
-  return JsonObject().text("done", kVerdictOrder).str();
+  return rendezvous::JsonObject().text("done", kVerdictOrder).str();
 }
 
 }  // namespace ddp::launcher

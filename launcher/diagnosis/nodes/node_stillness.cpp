@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "launcher/text/declared_json.hpp"
+#include "rendezvous/wire/declared_json.hpp"
 
 namespace ddp::launcher {
 
@@ -20,10 +20,10 @@ void members(Json& json, NodeStillness& stillness) {
   }
 }
 
-std::string to_json(const NodeStillness& stillness) { return json_of(stillness); }
+std::string to_json(const NodeStillness& stillness) { return rendezvous::json_of(stillness); }
 
 std::optional<NodeStillness> stillness_from_json(std::string_view json) {
-  auto said = read_json<NodeStillness>(json);
+  auto said = rendezvous::read_json<NodeStillness>(json);
   const auto is_strange = [](int rank) { return rank < 0; };
   if (!said || said->since.count() < 0 || std::any_of(said->ended.begin(), said->ended.end(), is_strange)) return {};
   return said;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "launcher/diagnosis/nodes/told_verdict.hpp"
 
-#include "launcher/text/declared_json.hpp"
 #include "launcher/text/ranges.hpp"
 #include "rendezvous/link/printable.hpp"
+#include "rendezvous/wire/declared_json.hpp"
 
 namespace ddp::launcher {
 namespace {
@@ -20,12 +20,12 @@ void members(Json& json, ToldVerdict& told) {
 
 std::string verdict_json(const Hang& hang, const std::string& judge) {
   const Culprit& culprit = hang.culprit;
-  return json_of(ToldVerdict{judge, hang.since, culprit.words.substr(0, kMostWords), culprit.place,
-                             name_of(culprit.guilt), culprit.ranks, hang.links});
+  return rendezvous::json_of(ToldVerdict{judge, hang.since, culprit.words.substr(0, kMostWords), culprit.place,
+                                         name_of(culprit.guilt), culprit.ranks, hang.links});
 }
 
 std::optional<ToldVerdict> verdict_from_json(std::string_view json) {
-  auto told = read_json<ToldVerdict>(json);
+  auto told = rendezvous::read_json<ToldVerdict>(json);
   if (!told || told->words.empty() || told->since.empty()) return std::nullopt;
   for (const int rank : told->ranks) {
     if (rank < 0) return std::nullopt;
@@ -42,7 +42,7 @@ void tell_verdict(const ToldVerdict& verdict, Log& log) {
                            (verdict.links.empty() ? "" : "\n  " + describe_hang_links(verdict.links)) +
                            "\n  what each rank does is in the log of node " + verdict.judge;
   log.warning("hang", text, rank,
-              JsonObject()
+              rendezvous::JsonObject()
                   .json("ranks", "[" + comma_list(verdict.ranks) + "]")
                   .text("verdict", verdict.guilt)
                   .text("place", verdict.place)

@@ -6,10 +6,11 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
-#include "launcher/text/json_text.hpp"
+#include "rendezvous/wire/json_text.hpp"
 
 using namespace ddp::launcher;
 using ddp::rendezvous::Assignment;
+using ddp::rendezvous::JsonObject;
 using ddp::rendezvous::WorkerFailure;
 using nlohmann::json;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Writes and reads structs as JSON by one declaration of their members, in namespace ddp::launcher itself:
+// Writes and reads structs as JSON by one declaration of their members, in the namespace of the struct:
 //
 //     template <typename Json>
 //     void members(Json& json, StackFrame& frame) {
@@ -7,11 +7,14 @@
 //     }
 //
 // A member that is missing in a text keeps its default, but must() makes the text something else. rest() leaves a
-// member out where it has its default. Json::kReads says which of the two is done. Only .cpp files include this.
+// member out where it has its default. A number that does not fit its member makes the text something else, too.
+// Json::kReads says which of the two is done. Only .cpp files include this.
 #pragma once
 
 #include <cstdint>
 #include <cstdio>
+#include <exception>
+#include <initializer_list>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <stdexcept>
@@ -21,10 +24,10 @@
 #include <utility>
 #include <vector>
 
-#include "launcher/text/json_text.hpp"
 #include "rendezvous/base/shallow_json.hpp"
+#include "rendezvous/wire/json_text.hpp"
 
-namespace ddp::launcher {
+namespace ddp::rendezvous {
 
 template <typename T>
 std::string json_of(const T& value);
@@ -53,6 +56,22 @@ class JsonWriter {
     object_.json(name, value.empty() ? "null" : quoted_json(value));
     return *this;
   }
+  // One of an enumeration's values, which count from 0, as its word.
+  template <typename Enum>
+  JsonWriter& word(const char* name, const Enum& value, std::initializer_list<const char*> words) {
+    return (*this)(name, std::string(words.begin()[static_cast<std::size_t>(value)]));
+  }
+  // A number that must() be there, and from `low` to `high`.
+  template <typename T>
+  JsonWriter& within(const char* name, const T& value, std::int64_t, std::int64_t) {
+    return (*this)(name, value);
+  }
+  // Any bytes but NUL: each becomes the character of its number.
+  JsonWriter& bytes(const char* name, const std::string& value) { return (*this)(name, as_characters(value)); }
+  JsonWriter& bytes(const char* name, std::vector<std::string> values) {
+    for (std::string& value : values) value = as_characters(value);
+    return (*this)(name, values);
+  }
   std::string str() const { return object_.str(); }
 
  private:
@@ -71,8 +90,16 @@ std::string json_of(const T& value) {
     return text;
   } else if constexpr (std::is_same_v<T, std::string>) {
     return quoted_json(value);
+  } else if constexpr (requires { value.time_since_epoch(); }) {
+    return json_of(value.time_since_epoch());
+  } else if constexpr (requires { typename T::period; }) {
+    return json_of(value.count());
   } else if constexpr (requires { value.has_value(); }) {
     return value ? json_of(*value) : "null";
+  } else if constexpr (requires { typename T::mapped_type; }) {
+    JsonObject object;
+    for (const auto& [name, item] : value) object.json(name, json_of(item));
+    return object.str();
   } else if constexpr (requires { value.begin(); }) {
     std::string list;
     for (const auto& item : value) list += (list.empty() ? "" : ",") + json_of(item);
@@ -93,13 +120,18 @@ class JsonReader {
   explicit JsonReader(const nlohmann::json& object) : object_(object) {}
   template <typename T>
   JsonReader& operator()(const char* name, T& value) {
-    if (object_.contains(name)) take_json(object_.at(name), value);
+    if (!object_.contains(name)) return *this;
+    try {
+      take_json(object_.at(name), value);
+    } catch (const std::exception& error) {
+      throw std::range_error(std::string(name) + ": " + error.what());
+    }
     return *this;
   }
   template <typename T>
   JsonReader& must(const char* name, T& value) {
-    take_json(object_.at(name), value);
-    return *this;
+    if (!object_.contains(name)) throw std::range_error(std::string(name) + " is missing");
+    return (*this)(name, value);
   }
   template <typename T>
   JsonReader& rest(const char* name, T& value, const T& = {}) {
@@ -111,6 +143,33 @@ class JsonReader {
     value = text.value_or("");
     return *this;
   }
+  template <typename Enum>
+  JsonReader& word(const char* name, Enum& value, std::initializer_list<const char*> words) {
+    std::string said;
+    must(name, said);
+    for (std::size_t i = 0; i < words.size(); ++i) {
+      if (said == words.begin()[i]) return value = static_cast<Enum>(i), *this;
+    }
+    throw std::range_error(std::string(name) + " is a word that is not known");
+  }
+  template <typename T>
+  JsonReader& within(const char* name, T& value, std::int64_t low, std::int64_t high) {
+    std::int64_t number = 0;
+    must(name, number);
+    if (number >= low && number <= high) return value = static_cast<T>(number), *this;
+    throw std::range_error(std::string(name) + " is " + std::to_string(number) + ", and not from " +
+                           std::to_string(low) + " to " + std::to_string(high));
+  }
+  JsonReader& bytes(const char* name, std::string& value) {
+    (*this)(name, value);
+    value = from_characters(value);
+    return *this;
+  }
+  JsonReader& bytes(const char* name, std::vector<std::string>& values) {
+    (*this)(name, values);
+    for (std::string& value : values) value = from_characters(value);
+    return *this;
+  }
 
  private:
   const nlohmann::json& object_;
@@ -118,6 +177,7 @@ class JsonReader {
 
 template <typename T>
 void take_json(const nlohmann::json& json, T& value) {
+  if (json.is_discarded()) throw std::range_error("no JSON, or nested too deeply");
   if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>) {
     const bool is_unsigned = json.is_number_unsigned();
     const bool fits = is_unsigned ? std::in_range<T>(json.get<std::uint64_t>())
@@ -125,8 +185,18 @@ void take_json(const nlohmann::json& json, T& value) {
     value = fits ? json.get<T>() : throw std::range_error("no integer of this size");
   } else if constexpr (std::is_arithmetic_v<T> || std::is_same_v<T, std::string>) {
     json.get_to(value);
+  } else if constexpr (requires { value.time_since_epoch(); }) {
+    typename T::duration since{};
+    take_json(json, since);
+    value = T(since);
+  } else if constexpr (requires { typename T::period; }) {
+    typename T::rep count{};
+    take_json(json, count);
+    value = T(count);
   } else if constexpr (requires { value.has_value(); }) {
     if (!json.is_null()) take_json(json, value.emplace());
+  } else if constexpr (requires { typename T::mapped_type; }) {
+    for (const auto& [name, item] : json.get_ref<const nlohmann::json::object_t&>()) take_json(item, value[name]);
   } else if constexpr (requires { value.emplace_back(); }) {
     for (const nlohmann::json& item : json.get_ref<const nlohmann::json::array_t&>()) {
       take_json(item, value.emplace_back());
@@ -143,13 +213,11 @@ template <typename T>
 std::optional<T> read_json(std::string_view text) {
   try {
     T value;
-    take_json(rendezvous::parse_shallow(text), value);
+    take_json(parse_shallow(text), value);
     return value;
-  } catch (const nlohmann::json::exception&) {
-    return std::nullopt;
-  } catch (const std::range_error&) {
+  } catch (const std::exception&) {
     return std::nullopt;
   }
 }
 
-}  // namespace ddp::launcher
+}  // namespace ddp::rendezvous
