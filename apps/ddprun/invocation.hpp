@@ -8,7 +8,7 @@
 #include <string>
 
 #include "launcher/config/launch_config.hpp"
-#include "launcher/hosts/wire/job_header.hpp"
+#include "launcher/hosts/wire/messages.hpp"
 
 namespace ddp::apps {
 

@@ -28,6 +28,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 using rendezvous::Descriptor;
+using rendezvous::Frame;
+using rendezvous::FrameKind;
 
 constexpr std::chrono::seconds kBeat{2};
 constexpr std::chrono::seconds kConsoleMayTake{1};  // after a signal that ends the job
@@ -50,7 +52,7 @@ std::vector<std::string> names_of(const std::vector<Host>& hosts) {
   return names;
 }
 
-std::string text_of_exit(const std::string& payload) {
+std::string text_of_exit(std::string_view payload) {
   return "the exit code \"" + rendezvous::printable_line(payload) + "\"";
 }
 
@@ -130,13 +132,13 @@ class Head {
     carry_out(core_.cannot_begin(host, *code, text.substr(blank + 1), Clock::now()));
   }
 
-  void on_exit_code(std::size_t host, const std::string& payload) {
+  void on_exit_code(std::size_t host, std::string_view payload) {
     const auto code = rendezvous::parse_number<int>(payload);
     if (!code || *code < 0 || *code > 255) return fail(host, "it sends " + text_of_exit(payload));
     carry_out(core_.exited(host, *code, Clock::now()));
   }
 
-  void on_hello(std::size_t host, const std::string& payload) {
+  void on_hello(std::size_t host, std::string_view payload) {
     try {
       carry_out(core_.ready(host, hello_from(payload), Clock::now()));
     } catch (const rendezvous::Error& error) {
@@ -257,7 +259,7 @@ class Head {
     header.place.node_rank = static_cast<int>(rank);
     header.place.workers = host.slots;
     header.place.gpus = comma_list(host.chosen_slots);
-    agents_.send(rank, FrameKind::Header, to_text(header));
+    agents_.send(rank, FrameKind::JobHeader, to_text(header));
   }
 
   const HeadConfig& config_;

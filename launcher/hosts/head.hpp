@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "launcher/hosts/host_list.hpp"
-#include "launcher/hosts/wire/job_header.hpp"
+#include "launcher/hosts/wire/messages.hpp"
 
 namespace ddp::launcher {
 

@@ -37,7 +37,7 @@
 #include <variant>
 #include <vector>
 
-#include "launcher/hosts/wire/job_header.hpp"
+#include "launcher/hosts/wire/messages.hpp"
 
 namespace ddp::launcher {
 

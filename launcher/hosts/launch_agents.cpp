@@ -66,7 +66,7 @@ WorkerCommand LaunchAgents::command_of(const Host& host) const {
 
 Link::Events LaunchAgents::events_of(std::size_t host) {
   return {.progressed = [this, host] { events_.progressed(host); },
-          .frame = [this, host](const Frame& frame) { events_.frame(host, frame); },
+          .frame = [this, host](const rendezvous::Frame& frame) { events_.frame(host, frame); },
           .refused =
               [this, host](const std::string& why) {
                 events_.refused(host, why);
@@ -74,7 +74,7 @@ Link::Events LaunchAgents::events_of(std::size_t host) {
               }};
 }
 
-void LaunchAgents::send(std::size_t host, FrameKind kind, std::string_view payload) {
+void LaunchAgents::send(std::size_t host, rendezvous::FrameKind kind, std::string_view payload) {
   const auto link = links_.find(host);
   if (link != links_.end() && link->second.is_ready()) link->second.send(kind, payload);
 }
@@ -82,7 +82,7 @@ void LaunchAgents::send(std::size_t host, FrameKind kind, std::string_view paylo
 void LaunchAgents::beat() {
   for (auto& [host, link] : links_) {
     // If its last word has not gone out yet, a beat would only wait behind it.
-    if (link.is_ready() && link.in() < 0) link.send(FrameKind::Beat, "");
+    if (link.is_ready() && link.in() < 0) link.send(rendezvous::FrameKind::Beat, "");
   }
 }
 

@@ -43,7 +43,7 @@ class LaunchAgents {
   };
   struct Events {
     std::function<void(std::size_t host)> progressed;  // it has greeted, or takes more of the program
-    std::function<void(std::size_t host, const Frame&)> frame;
+    std::function<void(std::size_t host, const rendezvous::Frame&)> frame;
     std::function<void(std::size_t host, const std::string& why)> refused;  // it cannot go on; its link is cut then
     std::function<void(std::size_t host, const std::string& how)> ended;
   };
@@ -57,7 +57,7 @@ class LaunchAgents {
   void start(const std::vector<RankedHost>& hosts);
 
   // Drops the frame if the host has no link or has not greeted.
-  void send(std::size_t host, FrameKind kind, std::string_view payload);
+  void send(std::size_t host, rendezvous::FrameKind kind, std::string_view payload);
   void beat();
   void cut_all();
   void kill(std::size_t host);

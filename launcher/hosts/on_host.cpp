@@ -21,8 +21,8 @@
 
 #include "launcher/hosts/on_host_core.hpp"
 #include "launcher/hosts/passed_variables.hpp"
-#include "launcher/hosts/wire/frame.hpp"
 #include "launcher/hosts/wire/greeting.hpp"
+#include "launcher/hosts/wire/messages.hpp"
 #include "rendezvous/base/error.hpp"
 #include "rendezvous/base/exit_code.hpp"
 #include "rendezvous/base/pipe.hpp"
@@ -36,6 +36,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 using rendezvous::Descriptor;
+using rendezvous::Frame;
+using rendezvous::FrameKind;
+using rendezvous::FrameReader;
 using rendezvous::Pipe;
 
 constexpr std::size_t kRead = 64 << 10;
@@ -65,7 +68,7 @@ class Sender {
 
   void greet() { unsent_ += std::string("\n") + kGreeting + "ready\n"; }
   void send(FrameKind kind, std::string_view payload) {
-    if (!is_gone_) unsent_ += to_frame(kind, payload);
+    if (!is_gone_) unsent_ += rendezvous::to_frame(kind, payload);
   }
   void flush() {
     while (!unsent_.empty()) {
@@ -111,7 +114,7 @@ class Receiver {
   FrameReader& frames() { return frames_; }
 
  private:
-  FrameReader frames_;
+  FrameReader frames_{kHostFrames};
 };
 
 // Containers of one machine that have networks of their own count as machines of their own.
@@ -162,7 +165,7 @@ using Job = std::function<int(const JobHeader&, const ToHead&)>;
 // The agent writes, too, so the descriptor stays open as long as a process of ddprun's does.
 ToHead frames_to_head(int fd) {
   const auto send = [fd](FrameKind kind, std::string_view payload) {
-    for (std::string frame = to_frame(kind, payload); !frame.empty();) {
+    for (std::string frame = rendezvous::to_frame(kind, payload); !frame.empty();) {
       const ssize_t size = write(fd, frame.data(), frame.size());
       if (size < 0 && errno != EINTR) return;  // this host's part of the job ends, since nobody reads from it
       if (size > 0) frame.erase(0, static_cast<std::size_t>(size));
@@ -296,8 +299,9 @@ class OnHost {
   void take_frames() {
     while (has_head_) {
       const auto next = head_.frames().next();
-      if (std::holds_alternative<NeedMore>(next)) return;
-      if (const auto* wrong = std::get_if<Malformed>(&next)) return lose_head("the head sends " + wrong->why);
+      if (std::holds_alternative<rendezvous::NeedMore>(next)) return;
+      if (const auto* wrong = std::get_if<rendezvous::Malformed>(&next))
+        return lose_head("the head sends " + wrong->why);
       const std::string wrong = take(std::get<Frame>(next));
       if (!wrong.empty()) return lose_head("the head sends " + wrong);
     }
@@ -310,7 +314,7 @@ class OnHost {
     core_.beat(now);
     try {
       if (frame.kind == FrameKind::Beat) return "";
-      if (frame.kind == FrameKind::Header && !child_) {
+      if (frame.kind == FrameKind::JobHeader && !child_) {
         begin(job_header_from(frame.payload));
       } else if (frame.kind == FrameKind::Signal && child_ && signal && may_be_sent(*signal)) {
         carry_out(core_.signal(*signal, now));
@@ -383,8 +387,8 @@ class OnHost {
     throw rendezvous::Error(rendezvous::ErrorCode::PeerLost, action.why);
   }
 
-  std::optional<Child> child_;  // once there is a job
-  FrameReader jobs_frames_;     // which the job sends to the head
+  std::optional<Child> child_;            // once there is a job
+  FrameReader jobs_frames_{kHostFrames};  // which the job sends to the head
   Receiver head_;
   Sender& sender_;
   const Descriptor& signals_;

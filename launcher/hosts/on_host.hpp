@@ -11,7 +11,7 @@
 #include <functional>
 
 #include "launcher/config/launch_config.hpp"
-#include "launcher/hosts/wire/job_header.hpp"
+#include "launcher/hosts/wire/messages.hpp"
 
 namespace ddp::launcher {
 

@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "rendezvous/base/exit_code.hpp"
+#include "rendezvous/wire/frame.hpp"
 
 namespace ddp::rendezvous {
 
@@ -87,6 +88,7 @@ struct JobShape {
 };
 
 struct AgentState {
+  static constexpr FrameKind kKind = FrameKind::AgentState;
   JobShape job;
   std::string epoch;        // names the newest coordinator that this agent has obeyed; empty: it has met none
   std::string instance;     // as in that one's Directives
@@ -129,6 +131,7 @@ struct Assignment {
 };
 
 struct Directive {
+  static constexpr FrameKind kKind = FrameKind::Directive;
   enum class Kind {
     Wait,  // nothing to do yet; `reason` says what the job waits for
     Run,   // run the workers of `round` as `assignment` says
@@ -165,6 +168,7 @@ struct Heartbeat {};
 
 // A question about the running job. Its asker numbers it, and finds the number in the answers.
 struct LookRequest {
+  static constexpr FrameKind kKind = FrameKind::LookRequest;
   std::int64_t number = 0;
   std::string what;       // "state", "stacks"; an agent that does not know the word answers that it does not
   std::string text = {};  // JSON, where the question has more to say; of kOwnerQuestion, the connection's name
@@ -182,6 +186,7 @@ inline constexpr char kOwnerQuestion[] = "owner";
 
 // What one node answers.
 struct LookAnswer {
+  static constexpr FrameKind kKind = FrameKind::LookAnswer;
   std::int64_t number = 0;
   std::string node;  // the incarnation of its agent; filled in by the coordinator
   std::string text;  // JSON; of kOwnerNumber, an owner_answer()
@@ -207,6 +212,7 @@ struct JobFacts {
   bool operator==(const JobFacts&) const = default;
 };
 struct LookEnd {
+  static constexpr FrameKind kKind = FrameKind::LookEnd;
   std::int64_t number = 0;
   std::string error;  // why there is no answer; empty: there is one
   JobFacts facts;
@@ -222,6 +228,7 @@ inline std::chrono::milliseconds look_within(const std::string& what) {
 // An agent whose job is traced asks for the coordinator's clock with a reading of its own, and gets both back. Both are
 // of CLOCK_MONOTONIC. It is no sign of life: an agent counts its lease from the heartbeat that an answer belongs to.
 struct ClockReading {
+  static constexpr FrameKind kKind = FrameKind::ClockReading;
   std::int64_t agent_ns = 0, coordinator_ns = 0;  // the latter is 0 in a question
   bool operator==(const ClockReading&) const = default;
 };

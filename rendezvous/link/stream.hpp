@@ -75,8 +75,8 @@ class LinkStream : public std::enable_shared_from_this<LinkStream<Message>> {
     });
   }
 
-  template <typename Outgoing>
-  void send(const Outgoing& message) {
+  template <typename Sent>
+  void send(const Sent& message) {
     queue({encode(message), false});
   }
   // Sends nothing while another heartbeat waits: thousands may come due while a peer does not read.
@@ -95,7 +95,7 @@ class LinkStream : public std::enable_shared_from_this<LinkStream<Message>> {
   }
 
  private:
-  struct Frame {
+  struct Outgoing {
     std::string bytes;
     bool is_heartbeat = false;
   };
@@ -126,7 +126,7 @@ class LinkStream : public std::enable_shared_from_this<LinkStream<Message>> {
   bool deliver() {
     while (true) {
       auto next = decoder_.next();
-      if (std::holds_alternative<NeedMoreBytes>(next)) return true;
+      if (std::holds_alternative<NeedMore>(next)) return true;
       if (auto* message = std::get_if<Message>(&next)) {
         // A copy: the callback may stop() this stream, which drops the original.
         if (const auto on_message = callbacks_.on_message) on_message(std::move(*message));
@@ -143,7 +143,7 @@ class LinkStream : public std::enable_shared_from_this<LinkStream<Message>> {
         if (!socket_.is_open()) return false;
         continue;
       }
-      auto* malformed = std::get_if<MalformedFrame>(&next);
+      auto* malformed = std::get_if<Malformed>(&next);
       fail("the other side does not speak the agent link's protocol: " +
            (malformed ? malformed->why : std::string("a message meant for the other direction")));
       return false;
@@ -160,7 +160,7 @@ class LinkStream : public std::enable_shared_from_this<LinkStream<Message>> {
     return true;
   }
 
-  void queue(Frame frame) {
+  void queue(Outgoing frame) {
     if (!socket_.is_open() || failing_) return;
     if (queued_bytes_ > kMaxQueuedBytes) return fail_soon("the other side does not read what it is sent");
     has_heartbeat_ |= frame.is_heartbeat;
@@ -219,8 +219,8 @@ class LinkStream : public std::enable_shared_from_this<LinkStream<Message>> {
   std::optional<LinkCipher> cipher_;
   FrameDecoder decoder_;
   std::array<char, 16384> buffer_;
-  std::deque<Frame> outgoing_;  // not empty: the kernel's buffer is full
-  std::size_t sent_bytes_ = 0;  // how much of the first frame was sent
+  std::deque<Outgoing> outgoing_;  // not empty: the kernel's buffer is full
+  std::size_t sent_bytes_ = 0;     // how much of the first frame was sent
   std::size_t queued_bytes_ = 0;
   bool has_heartbeat_ = false;  // outgoing_ has one
   bool failing_ = false;

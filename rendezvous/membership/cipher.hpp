@@ -12,7 +12,7 @@
 // was changed, added, left out, repeated or moved cannot be opened.
 //
 //     header[24], once in each direction
-//     length[4] in clear, as in link/codec.hpp | the frame's JSON, sealed: 17 bytes longer
+//     length[4] in clear, as in wire/frame.hpp | the rest of the frame, sealed: 17 bytes longer
 //
 // Only secret.cpp and cipher.cpp see libsodium.
 #pragma once

@@ -7,9 +7,9 @@
 //                                           ◀──────────────────  DD "ddprun" version mode job[8] key[32]
 //       proof  ──────────────────────────────────────────────▶  verified before the coordinator says more
 //                          verified  ◀─────────────────────────  proof
-//       sealed frames (link/cipher.hpp, link/codec.hpp)  ◀───▶
+//       sealed frames (cipher.hpp, link/codec.hpp)  ◀───▶
 //
-//     dd 64 64 70 72 75 6e  03  00  9a 41 … 8 bytes  5f e0 … 32 bytes   version 3, no secret
+//     dd 64 64 70 72 75 6e  04  00  9a 41 … 8 bytes  5f e0 … 32 bytes   version 4, no secret
 //
 //     mode   proof
 //     0      none: the frames are encrypted, but nothing says by whom
@@ -38,7 +38,7 @@
 
 namespace ddp::rendezvous {
 
-inline constexpr std::uint8_t kLinkVersion = 3;  // raised whenever an older ddprun could not follow
+inline constexpr std::uint8_t kLinkVersion = 4;  // raised whenever an older ddprun could not follow
 inline constexpr std::size_t kLinkPrefaceBytes = 49;
 
 struct HandshakeGoesOn {};

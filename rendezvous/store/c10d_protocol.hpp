@@ -28,6 +28,8 @@
 #include <variant>
 #include <vector>
 
+#include "rendezvous/base/decoded.hpp"
+
 namespace ddp::rendezvous {
 
 // Limits of PyTorch's own libuv server, to the byte (torch TCPStoreLibUvBackend.cpp). No client exceeds them.
@@ -102,10 +104,6 @@ class Fields {
   std::string_view rest_;
 };
 
-struct NeedMore {};
-struct Malformed {
-  std::string reason;
-};
 using Decoded = std::variant<NeedMore, RequestView, Malformed>;
 
 // Decodes the requests of one connection. Work is linear in the bytes fed. Memory follows the bytes that arrived, never

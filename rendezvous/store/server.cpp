@@ -570,7 +570,7 @@ std::string StoreServer::Loop::apply_all(Session& session, std::string_view& inp
   while (session.unsent() + replies_.answer.size() <= kUnsentLimit) {
     const Decoded decoded = session.decoder.decode(input);
     if (std::holds_alternative<NeedMore>(decoded)) break;
-    if (const auto* malformed = std::get_if<Malformed>(&decoded)) return malformed->reason;
+    if (const auto* malformed = std::get_if<Malformed>(&decoded)) return malformed->why;
     const auto& request = std::get<RequestView>(decoded);
     session.is_silent = false;
     ++statistics_.requests[request.op == Op::WatchKey ? 0 : static_cast<std::size_t>(request.op)];

@@ -15,6 +15,8 @@
 #include <utility>
 #include <variant>
 
+#include "rendezvous/base/decoded.hpp"
+
 namespace ddp::rendezvous {
 
 enum class FrameKind : char {
@@ -45,10 +47,6 @@ inline constexpr std::size_t kKeptBytes = 16 << 10;  // what is kept of a buffer
 struct Frame {
   FrameKind kind;
   std::string_view payload;
-};
-struct NeedMore {};
-struct Malformed {
-  std::string why;
 };
 
 // A kind that may come over a connection, and the longest payload of such a frame.

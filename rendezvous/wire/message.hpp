@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Messages as frames. A message is a struct with the kind of its frame; declared_json.hpp shows how its members are
-// declared. Where there is an accept() for the message, it is asked about each one that has come: it makes words
-// printable, and returns what cannot be true.
+// declared. An accept() for the message, if there is one, checks what was read and makes its words printable: it
+// returns what cannot be true.
 //
 //     struct Hello {
 //       static constexpr FrameKind kKind = FrameKind::Hello;
@@ -12,8 +12,9 @@
 #pragma once
 
 #include <exception>
-#include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <variant>
 
 #include "rendezvous/wire/declared_json.hpp"
@@ -26,24 +27,32 @@ std::string to_frame(const Message& message) {
   return to_frame(Message::kKind, json_of(message));
 }
 
+// Returns what json_of() wrote, or why the text is something else.
+template <typename Message>
+std::variant<Malformed, Message> read_checked(std::string_view json, int depth = kMaxJsonDepth) {
+  try {
+    Message message;
+    take_json(parse_shallow(json, depth), message);
+    if constexpr (requires { accept(message); }) {
+      if (auto why = accept(message)) return Malformed{std::move(*why)};
+    }
+    return message;
+  } catch (const std::exception& error) {
+    return Malformed{error.what()};
+  }
+}
+
 // Returns the message of the frame's kind, or why there is none.
 template <typename... Messages>
 std::variant<Malformed, Messages...> read_message(const Frame& frame, int depth = kMaxJsonDepth) {
-  std::variant<Malformed, Messages...> read = Malformed{"a message that does not belong here"};
-  const auto take = [&]<typename Message>(Message message) {
+  std::variant<Malformed, Messages...> result = Malformed{"a message that does not belong here"};
+  const auto read_as = [&]<typename Message>(const Message*) {
     if (frame.kind != Message::kKind) return;
-    take_json(parse_shallow(frame.payload, depth), message);
-    if constexpr (requires { accept(message); }) {
-      if (const auto why = accept(message)) return void(read = Malformed{*why});
-    }
-    read = std::move(message);
+    auto read = read_checked<Message>(frame.payload, depth);
+    std::visit([&result](auto& taken) { result = std::move(taken); }, read);
   };
-  try {
-    (take(Messages{}), ...);
-  } catch (const std::exception& error) {
-    read = Malformed{error.what()};
-  }
-  return read;
+  (read_as(static_cast<const Messages*>(nullptr)), ...);
+  return result;
 }
 
 }  // namespace ddp::rendezvous

@@ -7,9 +7,8 @@
 #include <catch2/catch.hpp>
 #include <filesystem>
 
-#include "launcher/hosts/wire/frame.hpp"
 #include "launcher/hosts/wire/greeting.hpp"
-#include "launcher/hosts/wire/job_header.hpp"
+#include "launcher/hosts/wire/messages.hpp"
 #include "tests/support/hosts.hpp"
 #include "tests/support/other_user.hpp"
 #include "tests/support/process.hpp"
@@ -17,6 +16,8 @@
 using namespace ddp::testing;
 using namespace ddp::launcher;
 using Catch::Matchers::Contains;
+using ddp::rendezvous::FrameKind;
+using ddp::rendezvous::to_frame;
 
 namespace {
 
@@ -51,16 +52,16 @@ std::string with_home(const std::string& home) { return head("a", {{"HOME", home
 }  // namespace
 
 TEST_CASE("attack: a host takes nothing but one whole header from its stdin", "[attacks][integration]") {
-  CHECK_THAT(on_host("GET / HTTP/1.1\r\n\r\n"), Contains("a frame of the unknown kind 71"));
-  CHECK_THAT(on_host(std::string("H\xff\xff\xff\xff", 5)), Contains("a frame of 4294967295 bytes"));
-  CHECK_THAT(on_host(to_frame(FrameKind::Header, "nonsense")), Contains("on a host: the head sends a word of"));
+  CHECK_THAT(on_host("GET / HTTP/1.1\r\n\r\n"), Contains("a frame of version 32"));
+  CHECK_THAT(on_host("\xff\xff\xff\xffH\1"), Contains("a frame of 4294967295 bytes"));
+  CHECK_THAT(on_host(to_frame(FrameKind::JobHeader, "nonsense")), Contains("on a host: the head sends no JSON"));
   CHECK_THAT(on_host(to_frame(FrameKind::Signal, "9")), Contains("another frame before the job's header"));
   CHECK_THAT(on_host(""), Contains("its stdin ended before the header"));
   JobHeader header;
   header.arguments = {"true"};
   header.folder = "/no/such/folder";
   Process::Options options;
-  options.stdin_text = to_frame(FrameKind::Header, to_text(header));
+  options.stdin_text = to_frame(FrameKind::JobHeader, to_text(header));
   const Result result = run({DDPRUN_BINARY, "--on-host"}, options);
   CHECK((result.code == 1 || result.code == 143));  // its stdin has ended, too, which may be seen first
 }
@@ -68,11 +69,12 @@ TEST_CASE("attack: a host takes nothing but one whole header from its stdin", "[
 TEST_CASE("attack: a host that sends what no host sends is named, and cannot write to the terminal",
           "[attacks][integration]") {
   const std::string ready = std::string("printf '") + kGreeting + "ready\\n";
-  CHECK_THAT(head_of(ready + "z'"), Contains("host rude cannot take part: it sends a frame of the unknown kind 122"));
-  CHECK_THAT(head_of(ready + "o\\377\\377\\377\\377'"), Contains("a frame of 4294967295 bytes"));
-  CHECK_THAT(head_of(ready + "x\\0\\0\\0\\0037\\0330'"), Contains("host rude cannot take part"));
-  CHECK_THAT(head_of(ready + "h\\0\\0\\0\\001x'"), Contains("a pair that is cut off"));
-  CHECK_THAT(head_of(ready + "b\\0\\0\\0\\0'"), Contains("it sends what only a head sends"));
+  CHECK_THAT(head_of(ready + "\\0\\0\\0\\002z\\001'"),
+             Contains("host rude cannot take part: it sends a frame of the unknown kind 122"));
+  CHECK_THAT(head_of(ready + "\\377\\377\\377\\377o\\001'"), Contains("a frame of 4294967295 bytes"));
+  CHECK_THAT(head_of(ready + "\\0\\0\\0\\005x\\0017\\0330'"), Contains("host rude cannot take part"));
+  CHECK_THAT(head_of(ready + "\\0\\0\\0\\003h\\001x'"), Contains("it says no JSON"));
+  CHECK_THAT(head_of(ready + "\\0\\0\\0\\002b\\001'"), Contains("it sends what only a head sends"));
   const std::string escapes = head_of(std::string("printf '") + kGreeting + "cannot \\033]0;owned\\a\\n'");
   CHECK_THAT(escapes, Contains("host rude cannot take part: it cannot") && !Contains("\033"));
   const std::string noise = head_of("printf 'a\\033[2Jb\\n' >&2; exit 9");

@@ -53,8 +53,8 @@ class LinkSpeaker {
     while (true) {
       auto next = decoder_.next();
       if (auto* message = std::get_if<Message>(&next)) return std::move(*message);
-      if (std::holds_alternative<rendezvous::MalformedFrame>(next)) return std::nullopt;
-      if (!std::holds_alternative<rendezvous::NeedMoreBytes>(next)) continue;
+      if (std::holds_alternative<rendezvous::Malformed>(next)) return std::nullopt;
+      if (!std::holds_alternative<rendezvous::NeedMore>(next)) continue;
       const std::string bytes = connection_.receive(1);
       if (bytes.empty() || !take(bytes)) return std::nullopt;
     }

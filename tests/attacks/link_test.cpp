@@ -167,8 +167,8 @@ TEST_CASE("link attacks: nobody on the path can talk two nodes into another mode
     };
   };
   const std::vector<Case> cases = {
-      {set(7, 1), "is of another version of ddprun (its agent link is version 1, this node's version 3)"},
-      {set(7, 2), "is of another version of ddprun (its agent link is version 2, this node's version 3)"},
+      {set(7, 1), "is of another version of ddprun (its agent link is version 1, this node's version 4)"},
+      {set(7, 3), "is of another version of ddprun (its agent link is version 3, this node's version 4)"},
       {set(8, 0), "has no secret, this node has one"},
       {set(8, 2), "has MUNGE"},
       {[](std::string bytes) { return bytes.replace(17, 32, std::string(31, 'k') + "\1"); }, "differ"},

@@ -178,7 +178,7 @@ class Run {
     decoder_.feed(bytes);
     while (is_up_ && !has_left_) {
       rendezvous::DecodedFrame next = decoder_.next();
-      if (std::holds_alternative<rendezvous::NeedMoreBytes>(next)) return;
+      if (std::holds_alternative<rendezvous::NeedMore>(next)) return;
       if (auto* directive = std::get_if<Directive>(&next)) {
         obey(*directive);
       } else if (std::holds_alternative<rendezvous::Heartbeat>(next)) {

@@ -218,7 +218,7 @@ class Run {
     peer.decoder.feed(bytes);
     while (peer.link != 0) {
       DecodedFrame next = peer.decoder.next();
-      if (std::holds_alternative<NeedMoreBytes>(next)) return;
+      if (std::holds_alternative<NeedMore>(next)) return;
       if (auto* state = std::get_if<AgentState>(&next)) {
         report(i, std::move(*state));
       } else if (std::holds_alternative<Heartbeat>(next)) {

@@ -71,7 +71,7 @@ void check(const std::string& input) {
   rendezvous::FrameDecoder decoder;
   decoder.feed(encode(rendezvous::LookAnswer{1, "B", input}));
   const auto next = decoder.next();
-  if (std::holds_alternative<rendezvous::MalformedFrame>(next)) return;
+  if (std::holds_alternative<rendezvous::Malformed>(next)) return;
   const std::string& text = std::get<rendezvous::LookAnswer>(next).text;
   check_state(text);
   check_answers(text);

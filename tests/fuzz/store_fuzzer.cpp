@@ -121,7 +121,7 @@ class Run {
         return;
       }
       if (const Malformed* malformed = std::get_if<Malformed>(&decoded)) {
-        connection.malformed = malformed->reason;
+        connection.malformed = malformed->why;
         DDP_CHECK(!connection.malformed.empty());
         return close(connection);  // its bytes stay in the stream: decoded as a whole, it must end the same way
       }
@@ -214,7 +214,7 @@ class Run {
       for (; std::holds_alternative<RequestView>(decoded); decoded = decoder.decode(input)) {
         append_record(requests, copy_of(std::get<RequestView>(decoded)));
       }
-      if (const Malformed* reason = std::get_if<Malformed>(&decoded)) malformed = reason->reason;
+      if (const Malformed* reason = std::get_if<Malformed>(&decoded)) malformed = reason->why;
     };
     const std::string_view stream = connection.stream;
     decode(stream.substr(0, connection.has_settled ? connection.settled : stream.size()));

@@ -173,7 +173,7 @@ void World::bytes_arrive(std::size_t index, LinkId id, const std::string& bytes)
   const Link link = scene_.network.link(id);
   while (index < liars_.size() && liars_[index].link == id && scene_.network.link(id).coordinator_open) {
     DecodedFrame next = liars_[index].decoder.next();
-    if (std::holds_alternative<NeedMoreBytes>(next)) return;
+    if (std::holds_alternative<NeedMore>(next)) return;
     if (auto* state = std::get_if<AgentState>(&next)) {
       note("liar", [&] { return state->host + " says something on link " + std::to_string(link.agent_id); });
       handle(*scene_.coordinator,
@@ -181,7 +181,7 @@ void World::bytes_arrive(std::size_t index, LinkId id, const std::string& bytes)
     } else if (std::holds_alternative<Heartbeat>(next)) {
       handle(*scene_.coordinator, AgentBeat{link.agent_id});
     } else {
-      const auto* malformed = std::get_if<MalformedFrame>(&next);
+      const auto* malformed = std::get_if<Malformed>(&next);
       liars_[index].link = -1;
       return break_coordinators_end(id, malformed ? malformed->why : "the other direction's message");
     }

@@ -72,8 +72,8 @@ void Link::started(pid_t pid) {
   for (Descriptor* end : {&agents_in_, &agents_out_, &agents_err_}) end->close();
 }
 
-void Link::send(FrameKind kind, std::string_view payload) {
-  if (in_) unsent_ += to_frame(kind, payload);
+void Link::send(rendezvous::FrameKind kind, std::string_view payload) {
+  if (in_) unsent_ += rendezvous::to_frame(kind, payload);
 }
 
 void Link::write_some() {
@@ -150,12 +150,12 @@ void Link::take_greeting() {
 void Link::take_frames() {
   while (!is_wrong_) {
     const auto next = frames_.next();
-    if (std::holds_alternative<NeedMore>(next)) return;
-    if (const auto* wrong = std::get_if<Malformed>(&next)) {
+    if (std::holds_alternative<rendezvous::NeedMore>(next)) return;
+    if (const auto* wrong = std::get_if<rendezvous::Malformed>(&next)) {
       is_wrong_ = true;
       return events_.refused("it sends " + wrong->why);
     }
-    events_.frame(std::get<Frame>(next));
+    events_.frame(std::get<rendezvous::Frame>(next));
   }
 }
 

@@ -11,8 +11,8 @@
 #include <string>
 #include <string_view>
 
-#include "launcher/hosts/wire/frame.hpp"
 #include "launcher/hosts/wire/greeting.hpp"
+#include "launcher/hosts/wire/messages.hpp"
 #include "launcher/process/spawner.hpp"
 #include "rendezvous/base/descriptor.hpp"
 
@@ -23,7 +23,7 @@ class Link {
   // What comes from the host.
   struct Events {
     std::function<void()> progressed;  // it has greeted, or takes more of the program
-    std::function<void(const Frame&)> frame;
+    std::function<void(const rendezvous::Frame&)> frame;
     std::function<void(const std::string& why)> refused;  // it cannot go on, or what it sends is wrong
   };
 
@@ -39,7 +39,7 @@ class Link {
   int err() const { return err_.get(); }
 
   bool is_ready() const { return has_greeted_; }  // frames may be sent
-  void send(FrameKind kind, std::string_view payload);
+  void send(rendezvous::FrameKind kind, std::string_view payload);
   void write_some();
   void read_out();
   void read_err();
@@ -69,7 +69,7 @@ class Link {
   rendezvous::Descriptor program_;                              // what is left of it to be sent
   std::string unsent_;
   Greeting greeting_;
-  FrameReader frames_;
+  rendezvous::FrameReader frames_{kHostFrames};
   bool has_greeted_ = false;
   bool has_sent_program_ = false;
   bool is_wrong_ = false;

@@ -181,7 +181,7 @@ TEST_CASE("nodes: an agent that looks for the coordinator at a wrong port report
       {29501, "what answers there is not a ddprun coordinator (first bytes: \"HTTP/1.1 400 Bad\")"},
       {29502,
        "the coordinator at node0:29502 is of another version of ddprun (its agent link is version 99, this node's "
-       "version 3): install the same on every node"},
+       "version 4): install the same on every node"},
       {29503, "no answer yet"},
       {29504, "what answers there is not a ddprun coordinator (it closed the connection without a word)"},
   };
@@ -269,7 +269,7 @@ TEST_CASE("nodes: with a secret only nodes that know it are let in, and workers 
   Process garbage(hosts.on(2, connect + Words{"GET / HTTP/1.1\r\n\r\n"}));
   Process half(hosts.on(2, connect + Words{"\\xddddp"}));
   Process unproven(hosts.on(
-      2, connect + Words{"\\xddddprun\\x03\\x01\\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x00 thirty-two bytes for a public"
+      2, connect + Words{"\\xddddprun\\x04\\x01\\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x00 thirty-two bytes for a public"
                          " keyand no proof at all, but much more"}));
   for (Process* stranger : {&garbage, &unproven}) stranger->wait_for("closed");
   half.wait_for("connected");

@@ -4,9 +4,8 @@
 
 #include "launcher/hosts/launch_line.hpp"
 #include "launcher/hosts/passed_variables.hpp"
-#include "launcher/hosts/wire/frame.hpp"
 #include "launcher/hosts/wire/greeting.hpp"
-#include "launcher/hosts/wire/job_header.hpp"
+#include "launcher/hosts/wire/messages.hpp"
 #include "rendezvous/base/error.hpp"
 
 using namespace ddp::launcher;
@@ -25,8 +24,8 @@ JobHeader example() {
                   .secret = ddp::rendezvous::Secret::random(),
                   .workers = 3,
                   .gpus = "0,2"};
-  header.arguments = {"--tee=3", "train.py", "", "it's \"quoted\"\n"};
-  header.variables = {"A=", "B=x=y"};
+  header.arguments = {"--tee=3", "train.py", "", "it's \"quoted\"\n", "\xff\xc3\xa9"};
+  header.variables = {"A=", "B=x=\x80y"};
   header.folder = "/work";
   header.called_as = "torchrun";
   header.shutdown_timeout = std::chrono::seconds(7);
@@ -97,40 +96,6 @@ TEST_CASE("greeting: endless chatter takes no memory, and an endless greeting is
   CHECK(std::holds_alternative<Greeting::Cannot>(greeting.next()));
 }
 
-TEST_CASE("frames: come out as they went in, however they are cut", "[launcher][unit]") {
-  const std::string bytes = to_frame(FrameKind::Stdout, "hi\n") + to_frame(FrameKind::Beat, "");
-  CHECK(bytes == std::string("o\0\0\0\3hi\nb\0\0\0\0", 13));
-  FrameReader reader;
-  std::string seen;
-  for (const char c : bytes) {
-    reader.add({&c, 1});
-    auto next = reader.next();
-    if (const auto* frame = std::get_if<Frame>(&next)) seen += static_cast<char>(frame->kind) + frame->payload;
-  }
-  CHECK(seen == "ohi\nb");
-}
-
-TEST_CASE("frames: a million small ones that come together are taken apart in passing", "[launcher][unit]") {
-  constexpr int kFrames = 1'000'000;
-  std::string bytes;
-  for (int i = 0; i < kFrames; ++i) bytes += to_frame(FrameKind::Beat, "");
-  FrameReader reader;
-  reader.add(bytes);
-  int seen = 0;
-  while (std::holds_alternative<Frame>(reader.next())) ++seen;  // minutes, if each one moves those after it
-  CHECK(seen == kFrames);
-}
-
-TEST_CASE("frames: one of an unknown kind or above its limit is refused before it is read", "[launcher][unit]") {
-  FrameReader unknown, large, header;
-  unknown.add("z");
-  CHECK_THAT(std::get<Malformed>(unknown.next()).why, Contains("unknown kind 122"));
-  large.add(std::string("o\0\x05\0\0", 5));
-  CHECK_THAT(std::get<Malformed>(large.next()).why, Contains("a frame of 327680 bytes"));
-  header.add(std::string("H\xff\xff\xff\xff", 5));
-  CHECK_THAT(std::get<Malformed>(header.next()).why, Contains("at most 4194304"));
-}
-
 TEST_CASE("job header: comes out as it went in, and no half of it is taken", "[launcher][unit]") {
   const JobHeader header = example();
   const std::string text = to_text(header);
@@ -164,8 +129,8 @@ TEST_CASE("job header: what contradicts itself is refused", "[launcher][unit]") 
   CHECK_THAT(refused([](JobHeader& h) { h.arguments.clear(); }), Contains("no arguments"));
   CHECK_THAT(refused([](JobHeader& h) { h.variables = {"=x"}; }), Contains("a variable without a name"));
   CHECK_THAT(refused([](JobHeader& h) { h.folder = std::string("/a\0b", 4); }), Contains("NUL"));
-  CHECK_THAT(refusal([] { job_header_from(std::string("\0\0\0\1x\0\0\0\1y", 10)); }),
-             Contains("\"x\", which is not known"));
+  CHECK_THAT(refused([](JobHeader& h) { h.place.workers = 0; }), Contains("a number of workers that is none"));
+  CHECK_THAT(refused([](JobHeader& h) { h.silence = std::chrono::seconds(0); }), Contains("silence_s is 0"));
 }
 
 TEST_CASE("launch line: nothing in it means something to csh or fish", "[launcher][unit]") {

@@ -232,14 +232,14 @@ TEST_CASE("handshake: bytes of the link that come with its end are handed on", "
 TEST_CASE("handshake: the bytes are those of the header's drawing", "[rendezvous][unit]") {
   const Secret secret = secret_of(1);
   const std::string any(16, '0'), job = "1011121314151617";
-  CHECK(to_hex(agent().preface()) == "dd64647072756e0300" + any + kAgentsKey);
-  CHECK(to_hex(agent(secret).preface()) == "dd64647072756e0301" + any + kAgentsKey);
-  CHECK(to_hex(agent(munge("alice")).preface()) == "dd64647072756e0302" + any + kAgentsKey);
-  CHECK(to_hex(agent(secret, kJob).preface()) == "dd64647072756e0301" + job + kAgentsKey);
+  CHECK(to_hex(agent().preface()) == "dd64647072756e0400" + any + kAgentsKey);
+  CHECK(to_hex(agent(secret).preface()) == "dd64647072756e0401" + any + kAgentsKey);
+  CHECK(to_hex(agent(munge("alice")).preface()) == "dd64647072756e0402" + any + kAgentsKey);
+  CHECK(to_hex(agent(secret, kJob).preface()) == "dd64647072756e0401" + job + kAgentsKey);
   std::string answer;
   CoordinatorHandshake side = coordinator(secret);
   CHECK(told(side.feed(agent(secret).preface(), answer)) == "goes on");
-  CHECK(to_hex(answer) == "dd64647072756e0301" + job + kCoordinatorsKey);
+  CHECK(to_hex(answer) == "dd64647072756e0401" + job + kCoordinatorsKey);
   answer.clear();
   CHECK(told(side.feed(bytes_of(keys_of(secret).of_agent), answer)) == "done");
   CHECK(answer == bytes_of(keys_of(secret).of_coordinator));
@@ -304,17 +304,17 @@ TEST_CASE("handshake: another version of ddprun is known by eight bytes, whateve
       const HandshakeVerdict of_agent = feed(one, newer + rest, piece, answer);
       CHECK(told(of_agent) ==
             "the coordinator at node0:29400 is of another version of ddprun (its agent link is version 7, this node's "
-            "version 3): install the same on every node");
+            "version 4): install the same on every node");
       CHECK(kind_of(of_agent) == Kind::OtherVersion);
       CHECK(answer.empty());
 
       CoordinatorHandshake other = coordinator(secret_of(1));
       const HandshakeVerdict of_coordinator = feed(other, newer + rest, piece, answer);
       CHECK(told(of_coordinator) ==
-            "it is of another version of ddprun (its agent link is version 7, this coordinator's version 3)");
+            "it is of another version of ddprun (its agent link is version 7, this coordinator's version 4)");
       CHECK(kind_of(of_coordinator) == Kind::OtherVersion);
       CHECK(to_hex(answer) ==
-            "dd64647072756e0301"
+            "dd64647072756e0401"
             "1011121314151617" +
                 kCoordinatorsKey);
     }
@@ -326,8 +326,8 @@ TEST_CASE("handshake: the agent shows the first bytes of anything else that answ
   std::string ignored;
   CHECK(told(agent().feed("HTTP/1.1 400 Bad Request\r\n", ignored)) == answers + "first bytes: \"HTTP/1.1 400 Bad\")");
   CHECK(told(agent().feed(from_hex("00 22 5c 7f"), ignored)) == answers + "first bytes: \"\\x00\\x22\\x5c\\x7f\")");
-  CHECK(told(agent().feed(from_hex("dd 64647072756e 03 03") + std::string(40, 'n'), ignored)) ==
-        answers + "first bytes: \"\\xddddprun\\x03\\x03nnnnnnn\")");
+  CHECK(told(agent().feed(from_hex("dd 64647072756e 04 03") + std::string(40, 'n'), ignored)) ==
+        answers + "first bytes: \"\\xddddprun\\x04\\x03nnnnnnn\")");
   CHECK(told(agent().ended()) == answers + "it closed the connection without a word)");
   CHECK(kind_of(agent().ended()) == Kind::Stranger);
   AgentHandshake half = agent();
@@ -352,7 +352,7 @@ TEST_CASE("handshake: a coordinator that closes in the middle may come back, so 
           "[rendezvous][unit]") {
   AgentHandshake one = agent(secret_of(1));
   std::string ignored;
-  const std::string preface = from_hex("dd 64647072756e 03 01") + std::string(40, 'n');
+  const std::string preface = from_hex("dd 64647072756e 04 01") + std::string(40, 'n');
   CHECK(told(one.feed(preface, ignored)) == "goes on");
   CHECK(told(one.ended()) == "it closed the connection in the middle of the handshake");
   CHECK(kind_of(one.ended()) == Kind::Stranger);

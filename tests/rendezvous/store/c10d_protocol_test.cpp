@@ -35,7 +35,7 @@ void hear(Decoder& decoder, std::string_view input, Heard& heard) {
   while (true) {
     Decoded decoded = decoder.decode(input);
     if (auto* request = std::get_if<RequestView>(&decoded)) heard.requests.push_back(copy_of(*request));
-    if (auto* malformed = std::get_if<Malformed>(&decoded)) heard.malformed = malformed->reason;
+    if (auto* malformed = std::get_if<Malformed>(&decoded)) heard.malformed = malformed->why;
     if (!std::holds_alternative<RequestView>(decoded)) break;
   }
   heard.generation = decoder.generation();

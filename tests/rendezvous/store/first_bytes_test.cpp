@@ -19,7 +19,7 @@ std::string taken_for(std::string_view bytes) {
   Decoder decoder;
   while (true) {
     Decoded decoded = decoder.decode(bytes);
-    if (const Malformed* malformed = std::get_if<Malformed>(&decoded)) return malformed->reason;
+    if (const Malformed* malformed = std::get_if<Malformed>(&decoded)) return malformed->why;
     if (std::holds_alternative<NeedMore>(decoded)) break;
   }
   switch (decoder.generation()) {

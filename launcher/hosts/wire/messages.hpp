@@ -1,11 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the head tells the ddprun on a host: the command line that the user typed, where and with which variables, and
-// the host's place in the job. And what the host tells before that: where the others may meet it.
+// What passes between the head and the ddprun on a host, once the latter has greeted (greeting.hpp), in the frames of
+// rendezvous/wire/frame.hpp:
 //
-// Both are pairs of a name and a value, each behind its length in 4 bytes, the highest first.
+//     head to host   JobHeader   Beat   Signal (a number as text)
+//     host to head   Hello   Stdout and Stderr (bytes)   Exit (the code as text)   Failed: why it cannot go on
+//                    CannotBegin: exit code, blank, why its part of the job cannot begin   Report: bytes of the job's
+//
+// The job header has the command line that the user typed, where and with which variables, and the host's place in the
+// job. Both ends are the same build of ddprun.
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -13,8 +19,22 @@
 #include <vector>
 
 #include "rendezvous/membership/secret.hpp"
+#include "rendezvous/wire/frame.hpp"
 
 namespace ddp::launcher {
+
+// A header may have more than a kernel takes as arguments and environment.
+inline constexpr std::size_t kMostInHeader = 4 << 20, kMostInFrame = 256 << 10;
+inline constexpr rendezvous::FrameLimit kHostFrames[] = {{rendezvous::FrameKind::Beat, 0},
+                                                         {rendezvous::FrameKind::JobHeader, kMostInHeader},
+                                                         {rendezvous::FrameKind::Signal, kMostInFrame},
+                                                         {rendezvous::FrameKind::Hello, kMostInFrame},
+                                                         {rendezvous::FrameKind::Stdout, kMostInFrame},
+                                                         {rendezvous::FrameKind::Stderr, kMostInFrame},
+                                                         {rendezvous::FrameKind::Exit, kMostInFrame},
+                                                         {rendezvous::FrameKind::Failed, kMostInFrame},
+                                                         {rendezvous::FrameKind::CannotBegin, kMostInFrame},
+                                                         {rendezvous::FrameKind::Report, kMostInFrame}};
 
 // A node's place in a job that the head has started.
 struct HostPlace {
