@@ -26,8 +26,8 @@
 #include "apps/ddprun/options/usage_error.hpp"
 #include "launcher/agent/agent.hpp"
 #include "launcher/config/program.hpp"
-#include "launcher/coordination/farewell.hpp"
-#include "launcher/coordination/parts.hpp"
+#include "launcher/coordination/leave_notice.hpp"
+#include "launcher/coordination/sidecars.hpp"
 #include "launcher/diagnosis/stack_helper.hpp"
 #include "launcher/guardian/guardian.hpp"
 #include "launcher/hosts/head.hpp"
@@ -100,12 +100,13 @@ int run(const ddp::apps::Launch& launch) {
   using ddp::launcher::StartedBy;
   const std::vector<int>& ends_job = launch.config.stop_signals;
   const bool ctrl_z_ends_job = std::find(ends_job.begin(), ends_job.end(), SIGTSTP) != ends_job.end();
-  ddp::launcher::Farewell farewell;
-  std::optional<ddp::launcher::Parts> parts;
-  if (launch.config.job.max_nodes > 1) parts.emplace(launch.config);
+  ddp::launcher::LeaveNotice leave_notice;
+  std::optional<ddp::launcher::Sidecars> sidecars;
+  if (launch.config.job.max_nodes > 1) sidecars.emplace(launch.config);
   const auto agent = [&](const ddp::launcher::Guarded& guarded) {
     try {
-      return ddp::launcher::run_agent(launch.config, launch.log, guarded, farewell, parts ? &*parts : nullptr);
+      return ddp::launcher::run_agent(launch.config, launch.log, guarded, leave_notice,
+                                      sidecars ? &*sidecars : nullptr);
     } catch (const std::system_error& error) {
       const bool is_limit = error.code() == std::errc::resource_unavailable_try_again;
       return fail(1, (error.what() + (is_limit ? ": " + ddp::launcher::describe_process_limit() : "")).c_str(),
@@ -116,11 +117,11 @@ int run(const ddp::apps::Launch& launch) {
   };
   const bool is_task = ddp::launcher::is_task_of_slurm(ddp::launcher::own_surroundings(), getpid());
   ddp::launcher::AroundAgent around;
-  around.after_agent = [&](const std::string& how) { farewell.send("its agent " + how, launch.config); };
-  if (parts) {
-    around.siblings = &parts->siblings();
-    around.before_end = [&parts] { parts->finish(); };
-    around.at_end = [&parts] { parts->clear(); };
+  around.after_agent = [&](const std::string& how) { leave_notice.send("its agent " + how, launch.config); };
+  if (sidecars) {
+    around.supervisor = &sidecars->supervisor();
+    around.before_end = [&sidecars] { sidecars->finish(); };
+    around.at_end = [&sidecars] { sidecars->clear(); };
   }
   return ddp::launcher::run_guarded(agent, launch.config.workers,
                                     ctrl_z_ends_job ? OnTerminalStop::GoOn : OnTerminalStop::Stop,

@@ -85,13 +85,13 @@ AgentConfig core_config(const LaunchConfig& config, const std::string& incarnati
 
 class Agent {
  public:
-  Agent(const LaunchConfig& config, const LogSettings& log, const Guarded& guarded, Farewell& farewell, Parts* parts,
-        const Limits& inherited_limits)
+  Agent(const LaunchConfig& config, const LogSettings& log, const Guarded& guarded, LeaveNotice& leave_notice,
+        Sidecars* sidecars, const Limits& inherited_limits)
       : config_(config),
-        farewell_(farewell),
+        leave_notice_(leave_notice),
         deadman_(guarded.deadman),
         out_(config, log, host_, guarded),
-        coordination_(config, incarnation_, parts,
+        coordination_(config, incarnation_, sidecars,
                       {.warning = [this](const std::string& line) { out_.log.warning("coordinator", line); },
                        .info = [this](const std::string& line) { out_.log.info("coordinator", line); },
                        .record = [this](const rendezvous::RecordNode& node,
@@ -500,7 +500,7 @@ class Agent {
   void carry_out(const SendReport& action) {
     local_.show(action.state);
     link_->send(action.state);
-    farewell_.prepare(coordinator_address_, link_->coordinator_port(), action.state);
+    leave_notice_.prepare(coordinator_address_, link_->coordinator_port(), action.state);
   }
 
   void carry_out(const SetDeadman& action) { deadman_.set(action.at); }
@@ -518,7 +518,7 @@ class Agent {
   void carry_out(const Leave& action) {
     coordination_.note_left();
     exit_code_ = action.exit_code;
-    farewell_.clear();
+    leave_notice_.clear();
     processes_.end();
     const std::vector<WorkerStacks> of_others = looks_.volunteered();
     stacks_.insert(stacks_.end(), of_others.begin(), of_others.end());
@@ -535,7 +535,7 @@ class Agent {
   }
 
   const LaunchConfig& config_;
-  Farewell& farewell_;
+  LeaveNotice& leave_notice_;
   const Deadman& deadman_;
   const std::string incarnation_ = rendezvous::random_id();
   const std::string host_ = rendezvous::host_name();
@@ -573,15 +573,15 @@ class Agent {
 
 }  // namespace
 
-int run_agent(const LaunchConfig& config, const LogSettings& log, const Guarded& guarded, Farewell& farewell,
-              Parts* parts) {
+int run_agent(const LaunchConfig& config, const LogSettings& log, const Guarded& guarded, LeaveNotice& leave_notice,
+              Sidecars* sidecars) {
   signal(SIGPIPE, SIG_IGN);  // a console that goes away ends the output, not the job
   const Limits inherited = raise_limits();
   // One connection from each worker where the store is in this process.
-  const auto connections = parts ? 0 : static_cast<rlim_t>(config.workers + 1);
+  const auto connections = sidecars ? 0 : static_cast<rlim_t>(config.workers + 1);
   reserve_files(config.workers, static_cast<rlim_t>(descriptors_of_streams(config.logs, config.workers)), connections,
                 config.job.max_nodes);
-  Agent agent(config, log, guarded, farewell, parts, inherited);
+  Agent agent(config, log, guarded, leave_notice, sidecars, inherited);
   return agent.run();
 }
 

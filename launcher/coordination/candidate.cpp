@@ -8,7 +8,7 @@
 #include <utility>
 #include <variant>
 
-#include "launcher/guardian/siblings.hpp"
+#include "launcher/guardian/supervisor.hpp"
 #include "rendezvous/base/random_id.hpp"
 #include "rendezvous/etcd/tls/tls_session.hpp"
 
@@ -21,8 +21,8 @@ namespace {
 using std::chrono::milliseconds;
 
 // Nodes of the round try in the order of their ranks, since one of them goes on with less: its workers are there. A
-// node without a place waits for all of them.
-constexpr milliseconds kBetweenPlaces{20}, kLastPlace{300}, kNoPlace{400};
+// node without a rank waits for all of them.
+constexpr milliseconds kBetweenRanks{20}, kLastRank{300}, kNoRank{400};
 
 }  // namespace
 
@@ -35,77 +35,74 @@ rendezvous::EtcdSettings etcd_settings(const EtcdConfig& config) {
   return settings;
 }
 
-Candidate::Candidate(const LaunchConfig& config, Standing& standing, HolderNote own, Callbacks callbacks)
-    : config_(config), standing_(standing), own_(std::move(own)), callbacks_(std::move(callbacks)) {}
+Candidate::Candidate(const LaunchConfig& config, Candidacy& candidacy, LeaderNote own, Callbacks callbacks)
+    : config_(config), candidacy_(candidacy), own_(std::move(own)), callbacks_(std::move(callbacks)) {}
 
 std::unique_ptr<rendezvous::EtcdJournal> Candidate::make_journal(asio::io_context& io, Wants wants) {
   rendezvous::LeaseConfig lease;
   lease.job = config_.job.id;
   lease.self = rendezvous::random_id();
   lease.note = text_of(own_);
-  lease.head_start = kNoPlace;
-  lease.is_candidate = wants == Wants::ToHold;
-  lease.is_in_job = !standing_.obeyed().empty();
-  if (lease.is_candidate) lease.inherited = standing_.held();
+  lease.is_candidate = wants == Wants::ToLead;
+  lease.is_in_job = !candidacy_.obeyed().empty();
+  if (lease.is_candidate) lease.inherited = candidacy_.lease();
   rendezvous::EtcdJournal::Watchers watchers;
+  watchers.head_start = [this] {
+    const int rank = candidacy_.rank();
+    return rank < 0 ? kNoRank : std::min(kBetweenRanks * rank, kLastRank);
+  };
   watchers.on_other = [this](std::int64_t epoch, const std::string& note) { on_other(epoch, note); };
   watchers.on_doubt = [this](const std::string& why) {
     callbacks_.warning("the coordinator waits until etcd confirms that it may go on: " + why);
   };
   watchers.on_sure = [this] { callbacks_.warning("etcd has confirmed the coordinator, which goes on"); };
   watchers.on_trouble = callbacks_.trouble;
-  // Its keeper may be late to end it. If it held the job then, the next one with its id would have to wait.
+  // Its keeper may be late to end it. If this process led the job then, the next one with its id would have to wait.
   watchers.on_ask = [this] {
-    if (standing_.has_left() && !standing_.held()) _exit(Siblings::kDone);
+    if (candidacy_.has_left() && !candidacy_.lease()) _exit(Supervisor::kDone);
   };
   auto journal = std::make_unique<rendezvous::EtcdJournal>(io, etcd_settings(*config_.etcd), std::move(lease),
                                                            std::move(watchers));
-  io_ = &io;
   journal_ = journal.get();
   return journal;
 }
 
 void Candidate::claimed() {
-  const Standing::Inheritance held = journal_->inheritance();
-  standing_.hold(held);
-  now_held_by({held.epoch, own_});
+  const Candidacy::Inheritance lease = journal_->inheritance();
+  candidacy_.lead(lease);
+  now_led_by({lease.epoch, own_});
 }
 
 bool Candidate::has_begun() const {
   const std::lock_guard lock(mutex_);
-  return holder_.has_value();
+  return leader_.has_value();
 }
 
 void Candidate::say_again() const {
-  std::optional<Holder> holder;
+  std::optional<Leader> leader;
   {
     const std::lock_guard lock(mutex_);
-    holder = holder_;
+    leader = leader_;
   }
-  if (holder) callbacks_.holder(*holder);
-}
-
-void Candidate::set_place(int node_rank) {
-  const milliseconds start = node_rank < 0 ? kNoPlace : std::min(kBetweenPlaces * node_rank, kLastPlace);
-  asio::post(*io_, [this, start] { journal_->set_head_start(start); });
+  if (leader) callbacks_.leader(*leader);
 }
 
 void Candidate::on_other(std::int64_t epoch, const std::string& text) {
-  standing_.release();
-  const auto note = read_holder_note(text);
+  candidacy_.release();
+  const auto note = read_leader_note(text);
   if (const auto* why = std::get_if<std::string>(&note)) {
     return callbacks_.warning("the key in etcd that says which node coordinates is no such note: " + *why);
   }
-  const auto& holder = std::get<HolderNote>(note);
+  const auto& leader = std::get<LeaderNote>(note);
   callbacks_.stand_by();
-  // One of an earlier process of this node goes with its lease.
-  if (holder.node != own_.node) now_held_by({epoch, holder});
+  // The key of an earlier process of this node goes with its lease.
+  if (leader.node != own_.node) now_led_by({epoch, leader});
 }
 
-void Candidate::now_held_by(Holder holder) {
+void Candidate::now_led_by(Leader leader) {
   {
     const std::lock_guard lock(mutex_);
-    holder_ = std::move(holder);
+    leader_ = std::move(leader);
   }
   say_again();
 }

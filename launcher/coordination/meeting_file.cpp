@@ -13,9 +13,11 @@
 #include <sstream>
 #include <system_error>
 
+#include "launcher/coordination/meeting.hpp"
 #include "rendezvous/base/error.hpp"
 #include "rendezvous/base/random_id.hpp"
 #include "rendezvous/base/text.hpp"
+#include "rendezvous/net/addresses/own_address.hpp"
 
 namespace ddp::launcher {
 namespace {
@@ -153,6 +155,62 @@ MeetingFile::Place MeetingFile::replace(const std::string& written) const {
   if (!is_at(path_, other)) return Place::Changed;  // another node was faster
   if (::rename(written.c_str(), path_.c_str()) != 0) cannot(path_, "replace it", errno);
   return Place::Ours;
+}
+
+namespace {
+
+class FileMeeting : public Meeting {
+ public:
+  FileMeeting(const LaunchConfig& config, std::string epoch)
+      : config_(config), epoch_(std::move(epoch)), file_(config.meeting_file) {}
+
+  std::string where() const override { return config_.meeting_file; }
+  // Follows the file, or leads if there is none. A leader whose file is not locked is gone.
+  std::optional<Start> try_to_lead() override {
+    if (!leader_.epoch.empty()) return file_.is_held() ? std::nullopt : claim();
+    constexpr int kTries = 100;  // each one fails only because another node has just written or removed the file
+    for (int tries = 0; tries < kTries; ++tries) {
+      if (has_moved()) return std::nullopt;
+      if (auto start = claim()) return start;
+    }
+    throw rendezvous::Error(rendezvous::ErrorCode::System,
+                            config_.meeting_file +
+                                ": other nodes write and remove this file all the time; give each job "
+                                "a file of its own as --rdzv-endpoint");
+  }
+  bool has_moved() override {
+    const auto entry = file_.read();
+    if (!entry || entry->epoch == leader_.epoch) return false;
+    leader_ = *entry;
+    return true;
+  }
+  rendezvous::LinkTarget target() const override {
+    return {.hosts = leader_.addresses, .ports = {leader_.port}, .job = rendezvous::job_tag(leader_.epoch)};
+  }
+
+ private:
+  // Listens at a free port and writes into the file where that is. Returns nothing if another node was faster.
+  std::optional<Start> claim() {
+    Start start{config_.store_addresses, rendezvous::listen_on(config_.store_addresses, 0)};
+    const bool is_ours = file_.claim({.job = config_.job.id,
+                                      .epoch = epoch_,
+                                      .addresses = rendezvous::offered_addresses(config_.local_addr),
+                                      .port = start.listeners.port});
+    if (!is_ours) return std::nullopt;
+    start.kept_open = file_.held();
+    return start;
+  }
+
+  const LaunchConfig& config_;
+  const std::string epoch_;
+  MeetingFile file_;
+  MeetingFile::Entry leader_;  // what the file says, if another node leads
+};
+
+}  // namespace
+
+std::unique_ptr<Meeting> meeting_in_file(const LaunchConfig& config, const std::string& epoch) {
+  return std::make_unique<FileMeeting>(config, epoch);
 }
 
 }  // namespace ddp::launcher

@@ -9,7 +9,7 @@
 //     port 40313
 //
 // The coordinator holds a lock on the file (flock) while it lives. It removes the file at its end; one that was killed
-// leaves it behind without the lock, and the next node that finds no coordinator at the address takes it over. The file
+// leaves it behind without the lock, and the next node that finds no coordinator at the address replaces it. The file
 // is always whole: it is written under another name, then linked or renamed.
 #pragma once
 

@@ -106,7 +106,7 @@ struct Watch {
   Descriptor alive = {};  // other end of Guarded::guardian_fd: closed when the guardian is gone
   const Deadman* deadman = nullptr;
   std::function<void(const std::string& how)> after_agent = {};
-  Siblings* siblings = nullptr;
+  Supervisor* supervisor = nullptr;
   std::function<void()> before_end = {};
   std::function<pid_t(int life)> start_agent = {};  // starts another agent; empty: this node ends with its agent
   int life = 1;                                     // number of the agent, from 1
@@ -147,8 +147,8 @@ int after_child(const Watch& watch, int status) {
   return rendezvous::exit_code({.first = ended});
 }
 
-std::vector<pid_t> siblings_of(const Watch& watch) {
-  return watch.siblings ? watch.siblings->pids() : std::vector<pid_t>();
+std::vector<pid_t> sidecars_of(const Watch& watch) {
+  return watch.supervisor ? watch.supervisor->pids() : std::vector<pid_t>();
 }
 
 // Starts another agent in the place of one that was killed, once nothing of it is left. Returns false if this node is
@@ -162,7 +162,7 @@ bool replace_agent(Watch& watch, int status) {
     return false;
   }
   if (!watch.cgroup.remove_if_empty()) watch.cgroup.kill();
-  if (!kill_descendants_and_wait(kUnkillableAfter, siblings_of(watch)).empty()) return false;
+  if (!kill_descendants_and_wait(kUnkillableAfter, sidecars_of(watch)).empty()) return false;
   watch.cgroup.remove(kAfterItsOwnEnd);
   const std::string how = describe(rendezvous::ExitStatus::of(status));
   if (watch.after_agent) watch.after_agent(how);
@@ -202,12 +202,12 @@ void fence(const Watch& watch) {
 
 // Waits until a signal is pending, the deadman has expired, or the starter has ended.
 void wait_for_event(const Descriptor& signals, const Watch& watch) {
-  const int siblings_wait = watch.siblings ? watch.siblings->try_again() : -1;
+  const int fork_wait = watch.supervisor ? watch.supervisor->try_again() : -1;
   pollfd events[] = {{signals.get(), POLLIN, 0},
                      {watch.deadman ? watch.deadman->fd() : -1, POLLIN, 0},
                      {watch.starter.pidfd.get(), POLLIN, 0},
-                     {watch.siblings ? watch.siblings->fd() : -1, POLLIN, 0}};
-  poll(events, 4, siblings_wait >= 0 ? siblings_wait : watch.starter.look_every_ms());
+                     {watch.supervisor ? watch.supervisor->fd() : -1, POLLIN, 0}};
+  poll(events, 4, fork_wait >= 0 ? fork_wait : watch.starter.look_every_ms());
 }
 
 // Ends the job as a SIGTERM does, if nobody is left who could.
@@ -230,7 +230,7 @@ int guard(Watch& watch) {
     int status = 0;
     // As pid 1 or as a subreaper it also inherits other processes: reap every child that is dead.
     for (pid_t pid; (pid = waitpid(-1, &status, WNOHANG)) > 0;) {
-      if (watch.siblings && watch.siblings->reap(pid, status)) continue;
+      if (watch.supervisor && watch.supervisor->reap(pid, status)) continue;
       if (pid == watch.child) {
         if (replace_agent(watch, status)) continue;
         if (watch.before_end && WIFEXITED(status)) watch.before_end();
@@ -245,7 +245,7 @@ int guard(Watch& watch) {
       wait_for_event(pending, watch);
       if (watch.deadman) watch.deadman->if_expired([&watch] { fence(watch); });
       stop_without_starter(watch);
-      if (watch.siblings) watch.siblings->take_request({watch.alive.get(), pending.get()});
+      if (watch.supervisor) watch.supervisor->take_request({watch.alive.get(), pending.get()});
     }
     const timespec at_once = {};
     const int signal = pending ? sigtimedwait(&signals, &info, &at_once) : sigwaitinfo(&signals, &info);
@@ -345,9 +345,9 @@ int run_guarded(const std::function<int(const Guarded&)>& agent, int workers, On
                    .alive = std::move(alive.write_end),
                    .deadman = &deadman,
                    .after_agent = std::move(around.after_agent),
-                   .siblings = around.siblings,
+                   .supervisor = around.supervisor,
                    .before_end = std::move(around.before_end)};
-    if (!around.siblings) {
+    if (!around.supervisor) {
       alive.read_end.close();
       cleanup.write_end.close();
       return guard(watch);

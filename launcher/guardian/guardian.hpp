@@ -12,7 +12,7 @@
 // name, another command line and a session of its own.
 //
 // In a job of several nodes the keeper also starts another agent when one is killed, has the coordinator and the store
-// as children where this node has them (siblings.hpp), and kills the workers of an agent that does not run
+// as children where this node has them (supervisor.hpp), and kills the workers of an agent that does not run
 // (deadman.hpp).
 //
 // Guardian and keeper have one thread each, and do nothing that can fail after the fork.
@@ -25,7 +25,7 @@
 #include <string>
 
 #include "launcher/guardian/deadman.hpp"
-#include "launcher/guardian/siblings.hpp"
+#include "launcher/guardian/supervisor.hpp"
 #include "launcher/process/job_cgroup.hpp"
 
 namespace ddp::launcher {
@@ -55,8 +55,8 @@ struct AroundAgent {
   std::function<void(const std::string& how)> after_agent = {};
   // In a job of several nodes: what the keeper runs beside the agent. There it also starts another agent when one is
   // killed.
-  Siblings* siblings = nullptr;
-  std::function<void()> before_end = {};  // called in the keeper: the agent has ended by itself, its siblings may run
+  Supervisor* supervisor = nullptr;
+  std::function<void()> before_end = {};  // called in the keeper: the agent has ended by itself, its sidecars may run
   std::function<void()> at_end = {};      // called in the guardian, when nothing of the job is left here
 };
 

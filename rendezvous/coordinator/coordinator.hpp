@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Drives CoordinatorCore: it has one thread with one loop, the links to the agents, and a thread on which new ones
 // shake hands. In a job of one node it is in the agent's process; the agent is linked over a socketpair, and the store
-// has a thread of its own. In a job of several nodes it is a process of its own (launcher/coordination/parts.hpp),
+// has a thread of its own. In a job of several nodes it is a process of its own (launcher/coordination/sidecars.hpp),
 // which may be killed and started again: its journal has what the next life has to know, and nothing is sent before it
 // is kept there. The stores are in another process then.
 #pragma once

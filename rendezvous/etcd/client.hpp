@@ -62,7 +62,7 @@ class EtcdClient {
   std::shared_ptr<Loop> loop_;
 };
 
-// Ends a lease, and with it the holder's key, for a process that is dead: another process can claim the job at once.
+// Ends a lease, and with it the leader's key, for a process that is dead: another process can claim the job at once.
 // Waits for the answer, but no longer than `within`; without an answer the lease ends by itself. It has a loop of its
 // own.
 void revoke_lease(const EtcdSettings& settings, LeaseId lease, std::chrono::milliseconds within);

@@ -40,7 +40,6 @@ class EtcdJournal::Driver : public std::enable_shared_from_this<EtcdJournal::Dri
 
   bool may_tell() const { return !is_stopped_ && core_.is_sure(BootClock::now()); }
   LeaseConfig::Inheritance inheritance() const { return {lease_, core_.epoch()}; }
-  void set_head_start(std::chrono::milliseconds head_start) { core_.set_head_start(head_start); }
 
   void release(std::function<void(bool)> on_released) {
     on_released_ = std::move(on_released);
@@ -55,9 +54,14 @@ class EtcdJournal::Driver : public std::enable_shared_from_this<EtcdJournal::Dri
   }
 
  private:
+  void handle(const LeaseEvent& event) {
+    if (watchers_.head_start) core_.set_head_start(watchers_.head_start());
+    driver_.handle(event);
+  }
+
   void post(LeaseEvent event) {
     asio::post(io_, [self = shared_from_this(), event = std::move(event)] {
-      if (!self->is_stopped_) self->driver_.handle(event);
+      if (!self->is_stopped_) self->handle(event);
     });
   }
 
@@ -66,7 +70,7 @@ class EtcdJournal::Driver : public std::enable_shared_from_this<EtcdJournal::Dri
     EtcdClient& client = action.lane == LeaseLane::Leases ? leases_ : keys_;
     client.ask(action.request, [weak = weak_from_this(), ask = action.ask](EtcdOutcome outcome) {
       const auto self = weak.lock();
-      if (self && !self->is_stopped_) self->driver_.handle(LeaseAnswered{ask, std::move(outcome)});
+      if (self && !self->is_stopped_) self->handle(LeaseAnswered{ask, std::move(outcome)});
     });
   }
   // Each watch has a connection of its own, which ends with it.
@@ -76,13 +80,13 @@ class EtcdJournal::Driver : public std::enable_shared_from_this<EtcdJournal::Dri
         action.what,
         [weak = weak_from_this()](const WatchNews& news) {
           const auto self = weak.lock();
-          if (self && !self->is_stopped_) self->driver_.handle(LeaseNews{news});
+          if (self && !self->is_stopped_) self->handle(LeaseNews{news});
         },
         [weak = weak_from_this()](EtcdOutcome outcome) {
           const auto self = weak.lock();
           if (!self || self->is_stopped_) return;
           const auto* why = std::get_if<EtcdRefusal>(&outcome);
-          self->driver_.handle(LeaseWatchOver{why ? *why : EtcdRefusal{}});
+          self->handle(LeaseWatchOver{why ? *why : EtcdRefusal{}});
         });
   }
   void carry_out(const LeaseHeld& action) {
@@ -145,7 +149,6 @@ void EtcdJournal::claim(Callbacks callbacks) { driver_->claim(std::move(callback
 void EtcdJournal::write(std::uint64_t number, std::string content) { driver_->write(number, std::move(content)); }
 bool EtcdJournal::may_tell() const { return driver_->may_tell(); }
 LeaseConfig::Inheritance EtcdJournal::inheritance() const { return driver_->inheritance(); }
-void EtcdJournal::set_head_start(std::chrono::milliseconds head_start) { driver_->set_head_start(head_start); }
 void EtcdJournal::release(std::function<void(bool)> on_released) { driver_->release(std::move(on_released)); }
 
 }  // namespace ddp::rendezvous

@@ -20,8 +20,9 @@ class EtcdJournal : public Journal {
  public:
   // Besides those of every journal. Each may be empty.
   struct Watchers {
-    std::function<void()> on_ask = {};  // comes before each request, until the job is held; may end the process
-    std::function<void(std::int64_t epoch, const std::string& note)> on_other;  // another process holds the job
+    std::function<std::chrono::milliseconds()> head_start = {};  // as LeaseConfig's, asked before each step
+    std::function<void()> on_ask = {};  // comes before each request, until this process leads; may end the process
+    std::function<void(std::int64_t epoch, const std::string& note)> on_other;  // another process leads
     std::function<void(const std::string& why)> on_doubt;                       // from now on may_tell() is false
     std::function<void()> on_sure = {};                                         // it is true again
     std::function<void(const std::string& why)> on_trouble;  // for the log: "etcd at 10.0.0.1:2379: no answer in 1 s"
@@ -31,14 +32,12 @@ class EtcdJournal : public Journal {
   EtcdJournal(asio::io_context& io, EtcdSettings settings, LeaseConfig config, Watchers watchers);
   ~EtcdJournal() override;
 
-  // A claim is answered once no other process holds the job.
+  // A claim is answered once no other process leads.
   void claim(Callbacks callbacks) override;
   void write(std::uint64_t number, std::string content) override;
 
   // Also false if the process was stopped, and has only just come back.
   bool may_tell() const override;
-  // As LeaseConfig's, from the next end of a holder on.
-  void set_head_start(std::chrono::milliseconds head_start);
   // Returns what another process of this machine can inherit; lease 0 before the claim.
   LeaseConfig::Inheritance inheritance() const;
 

@@ -41,7 +41,7 @@ std::string escaped(const std::string& id) {
 
 // ---- Values: a line of facts, and what is the caller's ----
 
-constexpr std::string_view kHolderWord = "ddprun-holder 1 ", kRecordWord = "ddprun-record 1 ";
+constexpr std::string_view kLeaderWord = "ddprun-holder 1 ", kRecordWord = "ddprun-record 1 ";
 
 struct Split {
   std::string_view line, rest;
@@ -54,17 +54,17 @@ std::optional<Split> split(std::string_view value, std::string_view word) {
   return Split{value.substr(word.size(), end - word.size()), value.substr(end + 1)};
 }
 
-std::string holder_value(const std::string& self, const std::string& note) {
-  return std::string(kHolderWord) + self + "\n" + note;
+std::string leader_value(const std::string& self, const std::string& note) {
+  return std::string(kLeaderWord) + self + "\n" + note;
 }
 
-bool is_of(const KeyValue& holder, const std::string& self) {
-  const auto parts = split(holder.value, kHolderWord);
+bool is_of(const KeyValue& leader, const std::string& self) {
+  const auto parts = split(leader.value, kLeaderWord);
   return parts && parts->line == self;
 }
 
-std::string note_of(const KeyValue& holder) {
-  const auto parts = split(holder.value, kHolderWord);
+std::string note_of(const KeyValue& leader) {
+  const auto parts = split(leader.value, kLeaderWord);
   return parts ? std::string(parts->rest) : "";
 }
 
@@ -100,14 +100,14 @@ void wake(std::optional<LeaseTime>& at, const std::optional<LeaseTime>& other) {
 
 }  // namespace
 
-std::string holder_key(const std::string& job) { return "/ddprun/" + escaped(job) + "/holder"; }
+std::string leader_key(const std::string& job) { return "/ddprun/" + escaped(job) + "/holder"; }
 std::string record_key(const std::string& job) { return "/ddprun/" + escaped(job) + "/record"; }
 
 LeaseCore::LeaseCore(LeaseConfig config)
     : config_(std::move(config)),
-      holder_key_(holder_key(config_.job)),
+      leader_key_(leader_key(config_.job)),
       record_key_(record_key(config_.job)),
-      holder_value_(holder_value(config_.self, config_.note)),
+      leader_value_(leader_value(config_.self, config_.note)),
       inherited_(config_.inherited) {
   DDP_CHECK(!config_.job.empty() && !config_.self.empty());
 }
@@ -118,29 +118,29 @@ LeaseCore::LeaseCore(LeaseConfig config)
 Transaction LeaseCore::claim_transaction() const {
   Transaction claim;
   if (inherited_) {
-    claim.if_all = {{holder_key_, KeyComparison::Of::Modified, inherited_->epoch},
-                    {holder_key_, KeyComparison::Of::Lease, lease_}};
+    claim.if_all = {{leader_key_, KeyComparison::Of::Modified, inherited_->epoch},
+                    {leader_key_, KeyComparison::Of::Lease, lease_}};
   } else {
-    claim.if_all = {{holder_key_, KeyComparison::Of::Created, 0}};
+    claim.if_all = {{leader_key_, KeyComparison::Of::Created, 0}};
   }
-  claim.then = {PutKey{holder_key_, holder_value_, lease_}, ReadKey{record_key_}};
-  claim.otherwise = {ReadKey{holder_key_}, ReadKey{record_key_}};
+  claim.then = {PutKey{leader_key_, leader_value_, lease_}, ReadKey{record_key_}};
+  claim.otherwise = {ReadKey{leader_key_}, ReadKey{record_key_}};
   return claim;
 }
 
-Transaction LeaseCore::look_transaction() const { return {{}, {ReadKey{holder_key_}, ReadKey{record_key_}}, {}}; }
+Transaction LeaseCore::look_transaction() const { return {{}, {ReadKey{leader_key_}, ReadKey{record_key_}}, {}}; }
 
 Transaction LeaseCore::write_transaction() const {
-  return {{{holder_key_, KeyComparison::Of::Modified, epoch_},
+  return {{{leader_key_, KeyComparison::Of::Modified, epoch_},
            {record_key_, KeyComparison::Of::Modified, record_modified_}},
           {PutKey{record_key_, record_value(epoch_, newest_.number, newest_.text), record_lease_}},
-          {ReadKey{holder_key_}, ReadKey{record_key_}}};
+          {ReadKey{leader_key_}, ReadKey{record_key_}}};
 }
 
 Transaction LeaseCore::erase_transaction() const {
-  return {{{holder_key_, KeyComparison::Of::Modified, epoch_}},
-          {DeleteKey{record_key_}, DeleteKey{holder_key_}},
-          {ReadKey{holder_key_}}};
+  return {{{leader_key_, KeyComparison::Of::Modified, epoch_}},
+          {DeleteKey{record_key_}, DeleteKey{leader_key_}},
+          {ReadKey{leader_key_}}};
 }
 
 // ---- Steps ----
@@ -168,12 +168,12 @@ std::optional<LeaseTime> LeaseCore::wake_at() const {
   if (!keys_.asked) wake(at, keys_.retry_at ? keys_.retry_at : look_at_);
   wake(at, try_at_);
   wake(at, release_until_);
-  if (phase_ == Phase::Holding && is_sure_) wake(at, fence_at_);
+  if (phase_ == Phase::Leading && is_sure_) wake(at, fence_at_);
   return at;
 }
 
 void LeaseCore::doubt_if_late() {
-  if (phase_ != Phase::Holding || !is_sure_ || now_ < fence_at_) return;
+  if (phase_ != Phase::Leading || !is_sure_ || now_ < fence_at_) return;
   is_sure_ = false;
   actions_->push_back(LeaseInDoubt{leases_.trouble.empty() ? "the lease was not renewed in time" : leases_.trouble});
 }
@@ -199,13 +199,13 @@ void LeaseCore::on(const LeaseTick&) {
 
 void LeaseCore::on(const LeaseWrite& event) {
   DDP_CHECK(event.content.size() <= kMostContentBytes, event.content.size());
-  if (phase_ != Phase::Holding) return;
+  if (phase_ != Phase::Leading) return;
   newest_ = {event.number, event.content};
   must_write_ = true;
 }
 
 void LeaseCore::on(const LeaseRelease&) {
-  if (phase_ == Phase::Holding) {
+  if (phase_ == Phase::Leading) {
     phase_ = Phase::Releasing;
     release_until_ = now_ + kReleaseWithin;
     keys_.retry_at.reset();
@@ -246,7 +246,7 @@ void LeaseCore::advance_leases() {
     return ask(LeaseLane::Leases, Purpose::Renew, RenewLease{lease_});
   }
   if (phase_ == Phase::Acquiring && !has_lease) {
-    return ask(LeaseLane::Leases, Purpose::Grant, GrantLease{config_.holder_ttl.count()});
+    return ask(LeaseLane::Leases, Purpose::Grant, GrantLease{config_.leader_ttl.count()});
   }
   if (record_lease_ != 0 && renew_record_at_ && now_ >= *renew_record_at_) {
     return ask(LeaseLane::Leases, Purpose::RenewRecord, RenewLease{record_lease_});
@@ -264,7 +264,7 @@ void LeaseCore::advance_keys() {
     case Phase::Watching:
       if (must_look_) ask(LeaseLane::Keys, Purpose::Look, look_transaction());
       return;
-    case Phase::Holding:
+    case Phase::Leading:
       if (!must_write_) return;
       if (record_lease_ == 0) {
         return ask(LeaseLane::Keys, Purpose::GrantRecord, GrantLease{config_.record_ttl.count()});
@@ -334,7 +334,7 @@ void LeaseCore::take_refusal(Lane& lane, const Asked& asked, const EtcdRefusal& 
       inherited_.reset();
       return acquire();
     }
-    if (asked.purpose == Purpose::Renew && phase_ == Phase::Holding) return lose("its lease in etcd has ended");
+    if (asked.purpose == Purpose::Renew && phase_ == Phase::Leading) return lose("its lease in etcd has ended");
   }
   trouble(lane, refusal.why);
   // Waiting for long would cost the lease; a refusal that says something changes less soon than a connection.
@@ -355,28 +355,28 @@ void LeaseCore::granted(const Asked& asked, const EtcdAnswer& answer) {
 void LeaseCore::renewed(const Asked& asked, const EtcdAnswer& answer) {
   if (answer.lease != lease_) return;
   if (answer.seconds == 0) {
-    if (phase_ == Phase::Holding) return lose("its lease in etcd has ended");
+    if (phase_ == Phase::Leading) return lose("its lease in etcd has ended");
     inherited_.reset();
     if (phase_ == Phase::Acquiring) acquire();
     return;
   }
   renew_at_ = renewal_after(asked.at, answer.seconds);
   fence_at_ = fence_after(asked.at, answer.seconds);
-  if (phase_ != Phase::Holding || is_sure_ || now_ >= fence_at_) return;
+  if (phase_ != Phase::Leading || is_sure_ || now_ >= fence_at_) return;
   is_sure_ = true;
   actions_->push_back(LeaseSure{});
   tell_kept();
 }
 
-// A member that led until it was frozen renews what it believes to be its leases, also if they were revoked meanwhile.
-// It cannot answer a read before it knows of the new leader, so each renewal follows one.
+// A member of etcd that was etcd's leader until it was frozen renews leases also if they were revoked meanwhile. Such a
+// member cannot answer a read before it knows etcd's new leader, so each renewal follows a read.
 void LeaseCore::confirmed(const Asked& asked, const EtcdAnswer& answer) {
   if (asked.lease != lease_) return;
   is_confirmed_ = true;
-  if (phase_ != Phase::Holding) return;
-  const KeyValue* const holder = answer.find(holder_key_);
-  if (holder == nullptr) return lose("its key in etcd is gone");
-  if (holder->modified != epoch_) return lose("another process has taken over");
+  if (phase_ != Phase::Leading) return;
+  const KeyValue* const leader = answer.find(leader_key_);
+  if (leader == nullptr) return lose("its key in etcd is gone");
+  if (leader->modified != epoch_) return lose("another process has taken over");
 }
 
 void LeaseCore::record_renewed(const EtcdAnswer& answer) {
@@ -385,11 +385,11 @@ void LeaseCore::record_renewed(const EtcdAnswer& answer) {
   renew_record_at_ = renewal_after(now_, answer.seconds);
 }
 
-// The record went with its lease. The holder has it, and writes it again; who only watches looks for another one.
+// The record went with its lease. The leader has it, and writes it again; a process that watches looks for another one.
 void LeaseCore::forget_record_lease() {
   record_lease_ = 0;
   renew_record_at_.reset();
-  if (phase_ == Phase::Holding && (newest_.number != 0 || !newest_.text.empty())) must_write_ = true;
+  if (phase_ == Phase::Leading && (newest_.number != 0 || !newest_.text.empty())) must_write_ = true;
   if (phase_ == Phase::Watching) must_look_ = true;
 }
 
@@ -399,7 +399,7 @@ void LeaseCore::note_record(const KeyValue* record) {
   renew_record_at_ = record_lease_ == 0 ? std::nullopt : std::optional(now_);
 }
 
-// ---- To become the holder ----
+// ---- To become the leader ----
 
 void LeaseCore::acquire() {
   try_at_.reset();
@@ -415,16 +415,16 @@ void LeaseCore::claimed(const Asked& asked, const EtcdAnswer& answer) {
     if (answer.succeeded) to_revoke_.push_back(asked.lease);
     return;
   }
-  if (answer.succeeded) return hold(answer.revision, answer);
-  const KeyValue* const holder = answer.find(holder_key_);
-  if (holder == nullptr) {  // what was to be inherited is gone
+  if (answer.succeeded) return lead(answer.revision, answer);
+  const KeyValue* const leader = answer.find(leader_key_);
+  if (leader == nullptr) {  // what was to be inherited is gone
     inherited_.reset();
     return acquire();
   }
-  if (is_of(*holder, config_.self)) {
+  if (is_of(*leader, config_.self)) {
     // This process's own, by a transaction whose answer was lost; or by one with a lease that is not used any more.
-    if (holder->lease == lease_ && asked.at < fence_at_) return hold(holder->modified, answer);
-    to_revoke_.push_back(holder->lease);
+    if (leader->lease == lease_ && asked.at < fence_at_) return lead(leader->modified, answer);
+    to_revoke_.push_back(leader->lease);
     retry(keys_);
     return acquire();
   }
@@ -432,10 +432,10 @@ void LeaseCore::claimed(const Asked& asked, const EtcdAnswer& answer) {
   inherited_.reset();
   lease_ = 0;
   renew_at_.reset();
-  watch_other(*holder, answer);
+  watch_other(*leader, answer);
 }
 
-void LeaseCore::hold(std::int64_t epoch, const EtcdAnswer& answer) {
+void LeaseCore::lead(std::int64_t epoch, const EtcdAnswer& answer) {
   if (now_ >= fence_at_) {  // the answer took longer than the lease may live
     to_revoke_.push_back(lease_);
     inherited_.reset();
@@ -444,7 +444,7 @@ void LeaseCore::hold(std::int64_t epoch, const EtcdAnswer& answer) {
   const KeyValue* const record = answer.find(record_key_);
   const auto content = record ? read_record(record->value) : std::nullopt;
   if (record != nullptr && !content) return lose("the key " + record_key_ + " in etcd is no record of a job");
-  phase_ = Phase::Holding;
+  phase_ = Phase::Leading;
   epoch_ = epoch;
   inherited_.reset();
   is_watching_ = false;
@@ -456,33 +456,33 @@ void LeaseCore::hold(std::int64_t epoch, const EtcdAnswer& answer) {
 
 // ---- To watch another ----
 
-void LeaseCore::watch_other(const KeyValue& holder, const EtcdAnswer& answer) {
+void LeaseCore::watch_other(const KeyValue& leader, const EtcdAnswer& answer) {
   phase_ = Phase::Watching;
   must_look_ = answer.revision < newest_news_;  // the watch was faster
   if (must_look_) return;
   try_at_.reset();
   note_record(answer.find(record_key_));
-  tell_other(holder);
+  tell_other(leader);
   watch_from(answer.revision + 1);
 }
 
-void LeaseCore::tell_other(const KeyValue& holder) {
-  if (std::exchange(other_epoch_, holder.modified) == holder.modified) return;
-  actions_->push_back(LeaseOfOther{holder.modified, note_of(holder)});
+void LeaseCore::tell_other(const KeyValue& leader) {
+  if (std::exchange(other_epoch_, leader.modified) == leader.modified) return;
+  actions_->push_back(LeaseOfOther{leader.modified, note_of(leader)});
 }
 
 // A watch over a frozen member is silent, so there is a look now and then.
 void LeaseCore::watch_from(std::int64_t revision) {
   look_at_ = now_ + config_.record_ttl / kRenewals;
   if (std::exchange(is_watching_, true)) return;
-  actions_->push_back(WatchEtcd{{holder_key_, revision}});
+  actions_->push_back(WatchEtcd{{leader_key_, revision}});
 }
 
 void LeaseCore::looked(const EtcdAnswer& answer) {
   if (phase_ != Phase::Watching) return;
   must_look_ = answer.revision < newest_news_;
   if (must_look_) return;
-  if (const KeyValue* const holder = answer.find(holder_key_)) return watch_other(*holder, answer);
+  if (const KeyValue* const leader = answer.find(leader_key_)) return watch_other(*leader, answer);
   note_record(answer.find(record_key_));
   if (config_.is_candidate && !try_at_) try_at_ = now_ + config_.head_start;
   watch_from(answer.revision + 1);
@@ -490,7 +490,7 @@ void LeaseCore::looked(const EtcdAnswer& answer) {
 
 void LeaseCore::on(const LeaseNews& event) {
   for (const WatchNews::Event& one : event.news.events) {
-    if (one.key.key != holder_key_) continue;
+    if (one.key.key != leader_key_) continue;
     newest_news_ = std::max(newest_news_, one.key.modified);
     if (phase_ != Phase::Watching) continue;
     if (!one.is_deleted) {
@@ -520,18 +520,18 @@ void LeaseCore::written(const EtcdAnswer& answer) {
   tell_kept();
 }
 
-// What is kept is of no use to a holder that may tell nobody.
+// What is kept is of no use to a leader that may tell nobody.
 void LeaseCore::tell_kept() {
-  if (phase_ != Phase::Holding || !is_sure_ || kept_ <= told_kept_) return;
+  if (phase_ != Phase::Leading || !is_sure_ || kept_ <= told_kept_) return;
   told_kept_ = kept_;
   actions_->push_back(LeaseKept{kept_});
 }
 
 void LeaseCore::not_written(const EtcdAnswer& answer) {
-  if (phase_ != Phase::Holding) return;
-  const KeyValue* const holder = answer.find(holder_key_);
-  if (holder == nullptr) return lose("its key in etcd is gone");
-  if (holder->modified != epoch_) return lose("another process has taken over");
+  if (phase_ != Phase::Leading) return;
+  const KeyValue* const leader = answer.find(leader_key_);
+  if (leader == nullptr) return lose("its key in etcd is gone");
+  if (leader->modified != epoch_) return lose("another process has taken over");
   const KeyValue* const record = answer.find(record_key_);
   if (record == nullptr) {
     record_modified_ = 0;
@@ -556,7 +556,7 @@ void LeaseCore::lose(const std::string& why) {
 
 void LeaseCore::erased(const EtcdAnswer& answer) {
   if (phase_ != Phase::Releasing) return;
-  are_keys_gone_ = answer.succeeded || answer.find(holder_key_) == nullptr;
+  are_keys_gone_ = answer.succeeded || answer.find(leader_key_) == nullptr;
   finish_release();
 }
 

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Decides who has the right to lead a job whose record is in etcd, and keeps that record. A value: (now, event) in,
+// Elects the leader of a job whose record is in etcd, by a lease, and keeps that record. A value: (now, event) in,
 // actions out; no socket, clock or thread inside.
 //
-//     acquiring ──▶ holding ◀──▶ in doubt ──▶ over        keys of the job J, each of which goes with its lease
+//     acquiring ──▶ leading ◀──▶ in doubt ──▶ over        keys of the job J, each of which goes with its lease
 //         ▲  │         └────────────┴──▶ releasing ─▶ over    /ddprun/J/holder   5 s: who leads
 //         │  ▼                                                /ddprun/J/record   60 s: what it has decided
-//       watching (another process holds it)
+//       watching (another process leads)
 //
-// The epoch is the revision at which the holder's key got its value, so each one is greater than those before. It is
-// the fence: each write compares it and the record's revision within one transaction, so a holder that was replaced can
-// write nothing, and a write that was delayed or repeated happens once or not at all.
+// The epoch numbers a leader's term: it is the revision at which the leader's key got its value, so each one is greater
+// than those before. It is the fence: each write compares it and the record's revision within one transaction, so a
+// leader that was replaced can write nothing, and a write that was delayed or repeated happens once or not at all.
 //
 // What follows from which event:
 //
 //   event                                  what follows
-//   the key of the holder is deleted       a try after `head_start`; one process wins, the others watch it
+//   the key of the leader is deleted       a try after `head_start`; one process wins, the others watch it
 //   a renewal is answered                  sure for 9/10 of the lease, counted from before it was asked
 //   that time has passed                   in doubt: nothing may be told to anybody. A process that was stopped doubts
 //                                          before it does anything else
@@ -43,10 +43,10 @@ namespace ddp::rendezvous {
 struct LeaseConfig {
   std::string job;        // its id, any bytes
   std::string self;       // random: names this process
-  std::string note = {};  // for those who watch, such as where the holder listens
-  std::chrono::seconds holder_ttl{5};
+  std::string note = {};  // for those who watch, such as where the leader listens
+  std::chrono::seconds leader_ttl{5};
   std::chrono::seconds record_ttl{60};
-  std::chrono::milliseconds head_start{0};  // between the end of a holder and the try, so that not all try at once
+  std::chrono::milliseconds head_start{0};  // between the end of a leader and the try, so that not all try at once
   bool is_candidate = true;                 // false: it only watches
   bool is_in_job = false;                   // its node is part of a job that has begun
   // What another process of this machine has held and hands on.
@@ -58,7 +58,7 @@ struct LeaseConfig {
 };
 
 // The keys of a job. Different ids have different keys, whatever characters they have.
-std::string holder_key(const std::string& job);
+std::string leader_key(const std::string& job);
 std::string record_key(const std::string& job);
 
 using LeaseTime = std::chrono::steady_clock::time_point;
@@ -128,26 +128,26 @@ class LeaseCore {
  public:
   explicit LeaseCore(LeaseConfig config);
 
-  // Counts from the next end of a holder on.
+  // Counts from the next end of a leader on.
   void set_head_start(std::chrono::milliseconds head_start) { config_.head_start = head_start; }
 
   void step(LeaseTime now, const LeaseEvent& event, std::vector<LeaseAction>& actions);
   std::optional<LeaseTime> wake_at() const;
 
-  // Returns whether the holder may tell anybody anything at this moment. Ask it before each word, with the time of now:
+  // Returns whether the leader may tell anybody anything at this moment. Ask it before each word, with the time of now:
   // a process that was stopped has not had its tick yet.
-  bool is_sure(LeaseTime now) const { return phase_ == Phase::Holding && is_sure_ && now < fence_at_; }
+  bool is_sure(LeaseTime now) const { return phase_ == Phase::Leading && is_sure_ && now < fence_at_; }
   std::int64_t epoch() const { return epoch_; }
   bool is_over() const { return phase_ == Phase::Over; }
 
  private:
-  enum class Phase { Acquiring, Watching, Holding, Releasing, Over };
+  enum class Phase { Acquiring, Watching, Leading, Releasing, Over };
   enum class Purpose { Grant, Renew, GrantRecord, RenewRecord, Revoke, Confirm, Acquire, Look, Write, Erase };
   struct Asked {
     std::uint64_t number = 0;
     Purpose purpose = Purpose::Look;
     LeaseTime at;
-    LeaseId lease = 0;  // the holder's at that time
+    LeaseId lease = 0;  // the leader's at that time
   };
   struct Lane {
     std::optional<Asked> asked;
@@ -190,9 +190,9 @@ class LeaseCore {
   void erased(const EtcdAnswer& answer);
 
   void acquire();
-  void hold(std::int64_t epoch, const EtcdAnswer& answer);
-  void watch_other(const KeyValue& holder, const EtcdAnswer& answer);
-  void tell_other(const KeyValue& holder);
+  void lead(std::int64_t epoch, const EtcdAnswer& answer);
+  void watch_other(const KeyValue& leader, const EtcdAnswer& answer);
+  void tell_other(const KeyValue& leader);
   void watch_from(std::int64_t revision);
   void tell_kept();
   void note_record(const KeyValue* record);
@@ -208,17 +208,17 @@ class LeaseCore {
   Transaction erase_transaction() const;
 
   LeaseConfig config_;
-  const std::string holder_key_, record_key_, holder_value_;
+  const std::string leader_key_, record_key_, leader_value_;
   Phase phase_ = Phase::Acquiring;
   Lane leases_, keys_;
   std::uint64_t next_ask_ = 1;
 
-  LeaseId lease_ = 0;  // the holder's; 0: none is granted
+  LeaseId lease_ = 0;  // the leader's; 0: none is granted
   std::optional<LeaseConfig::Inheritance> inherited_;
   LeaseTime fence_at_;  // until then the lease lives, whatever clock etcd has
   std::optional<LeaseTime> renew_at_;
   bool is_sure_ = false;
-  bool is_confirmed_ = false;  // a read has shown that the member that is asked knows of the newest leader
+  bool is_confirmed_ = false;  // a read has shown that the member of etcd that is asked knows etcd's newest leader
   std::int64_t epoch_ = 0;
   std::vector<LeaseId> to_revoke_;
 
@@ -230,7 +230,7 @@ class LeaseCore {
   std::uint64_t writing_ = 0, kept_ = 0, told_kept_ = 0;
 
   bool must_look_ = false, is_watching_ = false;
-  std::int64_t newest_news_ = 0, other_epoch_ = 0;  // revisions of the holder's key
+  std::int64_t newest_news_ = 0, other_epoch_ = 0;  // revisions of the leader's key
   std::optional<LeaseTime> look_at_, try_at_, release_until_;
   bool are_keys_gone_ = false;
   LeaseTime now_;

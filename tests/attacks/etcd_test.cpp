@@ -193,7 +193,7 @@ TEST_CASE("etcd: a server that sends clients elsewhere is not followed, nor give
   CHECK(reached == 0);
 }
 
-TEST_CASE("etcd: a server that lies makes no holder, and writes nothing to the terminal", "[attacks][integration]") {
+TEST_CASE("etcd: a server that lies makes no leader, and writes nothing to the terminal", "[attacks][integration]") {
   const std::string header = R"("header":{"revision":"7"})";
   Loop loop;
   for (
@@ -247,7 +247,7 @@ TEST_CASE("etcd: a key that says falsely which node coordinates leads nowhere, a
   for (const std::string& note : {true_form, std::string("node n\nhost \x1b[2J\naddress 127.0.0.1\nport 1\n"),
                                   std::string("10.0.0.1:4711"), std::string(1 << 20, 'x')}) {
     CAPTURE(note.substr(0, 100));
-    const std::string key = R"({"key":")" + base64_of(holder_key("j")) + R"(","value":")" +
+    const std::string key = R"({"key":")" + base64_of(leader_key("j")) + R"(","value":")" +
                             base64_of("ddprun-holder 1 other\n" + note) +
                             R"(","create_revision":"5","mod_revision":"5","lease":"9"})";
     const FalseEtcd server([&](RawConnection& client, const std::string& request) {

@@ -167,7 +167,7 @@ TEST_CASE("fencing: a job of one node loses nothing while its agent is stopped",
   CHECK(job.left_over().empty());
 }
 
-TEST_CASE("fencing: the keeper says farewell for a killed agent in a job with a secret, too",
+TEST_CASE("fencing: the keeper sends the leave notice of a killed agent in a job with a secret, too",
           "[attacks][integration]") {
   const TemporaryFolder folder;
   const std::string secret = folder.write("secret", std::string(64, '7') + "\n");

@@ -31,10 +31,10 @@ inline std::vector<std::string> ddprun(std::vector<std::string> options, const s
 
 // For a running ddprun. Its first process is the guardian; guardian, keeper, agent and workers are
 // each the child of the one before. On the endpoint's node of a job of several nodes the keeper has
-// two more children, the parts.
+// two more children, the sidecars.
 inline pid_t keeper_of(const Process& job) { return only_child_of(job.pid()); }
 // Returns the child of the keeper with this name in ps: "ddp-coordinator", "ddp-store"; 0: there is none.
-inline pid_t part_of(const Process& job, const std::string& name) {
+inline pid_t sidecar_of(const Process& job, const std::string& name) {
   for (const pid_t pid : children_of(keeper_of(job))) {
     if (read_file("/proc/" + std::to_string(pid) + "/comm") == name + "\n") return pid;
   }
@@ -42,10 +42,10 @@ inline pid_t part_of(const Process& job, const std::string& name) {
 }
 // Kills that child and returns what its pid was. Throws if it is not there: kill() takes a pid of 0 for all of this
 // test.
-inline pid_t kill_part(const Process& job, const std::string& name) {
-  const pid_t part = part_of(job, name);
-  if (part == 0 || ::kill(part, SIGKILL) != 0) throw std::runtime_error("there is no " + name + " to kill");
-  return part;
+inline pid_t kill_sidecar(const Process& job, const std::string& name) {
+  const pid_t sidecar = sidecar_of(job, name);
+  if (sidecar == 0 || ::kill(sidecar, SIGKILL) != 0) throw std::runtime_error("there is no " + name + " to kill");
+  return sidecar;
 }
 // Returns the agent once there is one: another one is started when it is killed.
 inline pid_t agent_of(const Process& job) {

@@ -57,10 +57,10 @@ TEST_CASE("interop nodes: a killed coordinator touches no PyTorch worker, a kill
   }
   nodes[1]->wait_for("stands still");
   const std::vector<pid_t> workers = {only_child_of(agent_of(*nodes[0])), only_child_of(agent_of(*nodes[1]))};
-  kill_part(*nodes[0], "ddp-coordinator");
+  kill_sidecar(*nodes[0], "ddp-coordinator");
   for (const auto& node : nodes) node->wait_for("the link to the coordinator is back");
   CHECK(workers == std::vector{only_child_of(agent_of(*nodes[0])), only_child_of(agent_of(*nodes[1]))});
-  kill_part(*nodes[0], "ddp-store");
+  kill_sidecar(*nodes[0], "ddp-store");
   for (const auto& node : nodes) {
     const Result result = node->wait();
     CAPTURE(result.out, result.err);

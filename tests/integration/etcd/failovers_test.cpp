@@ -43,22 +43,22 @@ class Job : public SteadyJob {
                   }),
         etcd_(etcd) {}
 
-  int holder() const {
+  int leader() const {
     const std::string note = etcd_("ctl get", {"--print-value-only", "/ddprun/failovers/holder"});
     const auto at = note.find("host node");
     return at == std::string::npos ? -1 : std::stoi(note.substr(at + 9));
   }
   // Waits until somebody holds the job, and not this one.
-  int holder_but(int other) const {
+  int leader_but(int other) const {
     int found = -1;
     wait_until([&] {
-      found = holder();
+      found = leader();
       return found >= 0 && found != other;
     });
     return found;
   }
   // Waits until rank 0, which is on the node that coordinates, says how often workers were restarted.
-  void has_restarted(int times) { on(holder_but(-1)).wait_for("restart " + std::to_string(times) + ": 3 workers"); }
+  void has_restarted(int times) { on(leader_but(-1)).wait_for("restart " + std::to_string(times) + ": 3 workers"); }
 
  private:
   const EtcdCluster& etcd_;
@@ -93,19 +93,19 @@ const char* name_of(Hit hit) {
 
 // Returns whether workers had to begin again.
 bool hit(Hit what, Job& job, const Hosts& hosts, const EtcdCluster& etcd) {
-  const int host = job.holder_but(-1);
+  const int host = job.leader_but(-1);
   const Ledger::Line before = job.ledger().newest();
   switch (what) {
     case Hit::Coordinator:
-      kill_part(job.on(host), "ddp-coordinator");
+      kill_sidecar(job.on(host), "ddp-coordinator");
       job.ledger().goes_on(before);
       CHECK(job.ledger().newest().writer == before.writer);
       return false;
     case Hit::CoordinatorAndEtcdLeader: {
       const std::string leader = std::to_string(etcd.leader());
       etcd("kill " + leader);
-      kill_part(job.on(host), "ddp-coordinator");
-      wait_until([&] { return job.holder() >= 0; });
+      kill_sidecar(job.on(host), "ddp-coordinator");
+      wait_until([&] { return job.leader() >= 0; });
       etcd("start " + leader);
       job.ledger().goes_on(before);
       CHECK(job.ledger().newest().writer == before.writer);
@@ -114,15 +114,15 @@ bool hit(Hit what, Job& job, const Hosts& hosts, const EtcdCluster& etcd) {
     case Hit::EtcdFull:
       etcd("fill");
       etcd("make_room");  // which takes long, and workers wait 6 s for a coordinator
-      kill_part(job.on(host), "ddp-coordinator");
+      kill_sidecar(job.on(host), "ddp-coordinator");
       etcd("ctl alarm", {"disarm"});
       job.ledger().goes_on(before);
       CHECK(job.ledger().newest().writer == before.writer);
       return false;
     case Hit::Sleep: {
-      const pid_t coordinator = part_of(job.on(host), "ddp-coordinator");
+      const pid_t coordinator = sidecar_of(job.on(host), "ddp-coordinator");
       ::kill(coordinator, SIGSTOP);
-      job.holder_but(host);
+      job.leader_but(host);
       ::kill(coordinator, SIGCONT);
       break;
     }
@@ -136,13 +136,13 @@ bool hit(Hit what, Job& job, const Hosts& hosts, const EtcdCluster& etcd) {
       break;
     case Hit::Power:
       hosts.power_off(host);
-      job.holder_but(host);
+      job.leader_but(host);
       hosts.plug(host);
       job.replace(host);
       break;
     case Hit::Cable:
       hosts.unplug(host);
-      job.holder_but(host);
+      job.leader_but(host);
       job.on(host).wait();
       hosts.plug(host);
       job.replace(host);

@@ -31,7 +31,7 @@ Words etcd_job(const EtcdCluster& etcd, const std::string& nnodes, const std::st
 }
 
 // Returns the number of the host whose coordinator holds the job.
-int holder_of(const EtcdCluster& etcd) {
+int leader_of(const EtcdCluster& etcd) {
   const std::string note = etcd("ctl get", {"--print-value-only", "/ddprun/job/holder"});
   const auto at = note.find("host node");
   return at == std::string::npos ? -1 : std::stoi(note.substr(at + 9));
@@ -66,15 +66,15 @@ TEST_CASE("etcd job: neither a coordinator, an etcd member nor the node that coo
   const std::vector<pid_t> workers = workers_of(job, all);
 
   // The coordinator's process, also while etcd has no leader: no worker notices.
-  const int first = holder_of(etcd);
+  const int first = leader_of(etcd);
   REQUIRE(first >= 0);
   for (int kills = 1; kills <= 2; ++kills) {
     if (kills == 2) etcd("kill " + std::to_string(etcd.leader()));
-    kill_part(job.on(first), "ddp-coordinator");
+    kill_sidecar(job.on(first), "ddp-coordinator");
     for (const int host : all) job.on(host).wait_for("the link to the coordinator is back", kills);
   }
   CHECK(workers_of(job, all) == workers);
-  CHECK(holder_of(etcd) == first);
+  CHECK(leader_of(etcd) == first);
 
   // The node's cable: another one coordinates, and the rest goes on in another round.
   const auto begin = Clock::now();
@@ -83,7 +83,7 @@ TEST_CASE("etcd job: neither a coordinator, an etcd member nor the node that coo
   job.on(rest[0]).wait_for("coordinates now");
   printf("another node coordinated %d ms after the cable was pulled\n", milliseconds_since(begin));
   for (const int host : rest) job.on(host).wait_for("ready", 2);
-  const int second = holder_of(etcd);
+  const int second = leader_of(etcd);
   CHECK(second != first);
   printf("the next round ran %d ms after the cable was pulled\n", milliseconds_since(begin));
   for (const int host : rest) {
@@ -113,23 +113,23 @@ TEST_CASE("etcd job: a job of a fixed size waits for a replacement of the node t
   NodesJob job(hosts, etcd_job(etcd, "2") + Words{"--max-restarts=1"}, kMeet);
   for (const int host : {0, 1}) job.start(host);
   for (const int host : {0, 1}) job.on(host).wait_for("ready");
-  const int first = holder_of(etcd), second = 1 - first;
+  const int first = leader_of(etcd), second = 1 - first;
   const auto begin = Clock::now();
   hosts.power_off(first);
   job.on(second).wait_for("coordinates now");
   printf("another node coordinated %d ms after the power was cut\n", milliseconds_since(begin));
   job.start(2);
   for (const int host : {second, 2}) job.on(host).wait_for("ready", host == 2 ? 1 : 2);
-  CHECK(holder_of(etcd) == second);
+  CHECK(leader_of(etcd) == second);
   CHECK(count(job.on(second).out(), "restart 1, ") == 1);
   for (const int host : {second, 2}) {
     CHECK(count(job.on(host).out(), "[MASTER_ADDR=10.7.0." + std::to_string(second + 1) + "]") >= 1);
   }
   // A node that can still say so gives its right up at once: nobody waits for its lease.
   const auto again = Clock::now();
-  const std::string takeover = "node node2 coordinates now";
+  const std::string change = "node node2 coordinates now";
   ::kill(keeper_of(job.on(second)), SIGKILL);
-  job.on(2).wait_for(takeover);
+  job.on(2).wait_for(change);
   printf("another node coordinated %d ms after the keeper was killed\n", milliseconds_since(again));
   CHECK(job.on(second).wait().code == 128 + SIGKILL);
   job.on(2).signal(SIGTERM);
@@ -145,7 +145,7 @@ TEST_CASE("etcd job: a stop signal lets the node that coordinates leave, and a j
   NodesJob job(hosts, etcd_job(etcd, "1:2", ",keep_alive_interval=3"), kMeet);
   for (const int host : {0, 1}) job.start(host);
   for (const int host : {0, 1}) job.on(host).wait_for("ready");
-  const int first = holder_of(etcd), second = 1 - first;
+  const int first = leader_of(etcd), second = 1 - first;
   const auto begin = Clock::now();
   job.on(first).signal(SIGTERM);
   const Result left = job.on(first).wait();
@@ -155,7 +155,7 @@ TEST_CASE("etcd job: a stop signal lets the node that coordinates leave, and a j
   CHECK(job.on(first).left_over().empty());
   job.on(second).wait_for("ready", 2);
   printf("the next round ran %d ms after the node that coordinates was told to stop\n", milliseconds_since(begin));
-  CHECK(holder_of(etcd) == second);
+  CHECK(leader_of(etcd) == second);
   CHECK(count(job.on(second).err(), "node node" + std::to_string(first) + ", which coordinated, is gone") == 1);
 
   // All of it is killed at once. What is started next with its id is another job.
@@ -163,7 +163,7 @@ TEST_CASE("etcd job: a stop signal lets the node that coordinates leave, and a j
   job.on(second).wait();
   for (const int host : {0, 1}) job.start(host);
   for (const int host : {0, 1}) job.on(host).wait_for("ready");
-  CHECK(count(job.on(holder_of(etcd)).err(), "a new job begins: the one before with this --rdzv-id") == 1);
+  CHECK(count(job.on(leader_of(etcd)).err(), "a new job begins: the one before with this --rdzv-id") == 1);
   succeed(job, {0, 1});
   CHECK_THAT(etcd("ctl get", {"--prefix", "/ddprun/"}), Equals(""));
   for (const int host : {0, 1}) CHECK(hosts.processes(host).empty());
@@ -175,9 +175,9 @@ TEST_CASE("etcd job: a node that ends after all others leaves nothing in etcd", 
   NodesJob job(hosts, etcd_job(etcd, "2"), kMeet);
   for (const int host : {0, 1}) job.start(host);
   for (const int host : {0, 1}) job.on(host).wait_for("ready");
-  const int first = holder_of(etcd), last = 1 - first;
+  const int first = leader_of(etcd), last = 1 - first;
   // Its coordinator, which has waited for its turn, gets it before its keeper can end it.
-  const pid_t keeper = keeper_of(job.on(last)), candidate = part_of(job.on(last), "ddp-coordinator");
+  const pid_t keeper = keeper_of(job.on(last)), candidate = sidecar_of(job.on(last), "ddp-coordinator");
   ::kill(keeper, SIGSTOP);
   for (const pid_t worker : workers_of(job, {0, 1})) ::kill(worker, SIGUSR1);
   CHECK(job.on(first).wait().code == 0);
@@ -200,7 +200,7 @@ TEST_CASE("etcd job: without room in etcd a job goes on as soon as there is some
   CHECK(other.code == 1);
   CHECK_THAT(other.err, Contains("its quota is used up"));
   for (Process* const node : {&one, &two}) {
-    kill_part(*node, "ddp-coordinator");
+    kill_sidecar(*node, "ddp-coordinator");
     node->wait_for("its quota is used up");
   }
   etcd("empty");
@@ -278,11 +278,11 @@ TEST_CASE("etcd job: how soon the next coordinator speaks after kill -9 of the o
   NodesJob job(hosts, has_etcd ? etcd_job(*etcd, "2") : c10d_job("2"), kMeet);
   for (const int host : {0, 1}) job.start(host);
   for (const int host : {0, 1}) job.on(host).wait_for("ready");
-  const int holder = has_etcd ? holder_of(*etcd) : 0;
+  const int leader = has_etcd ? leader_of(*etcd) : 0;
   std::vector<int> times;
   for (int kills = 1; kills <= kKills; ++kills) {
     const auto begin = Clock::now();
-    kill_part(job.on(holder), "ddp-coordinator");
+    kill_sidecar(job.on(leader), "ddp-coordinator");
     for (const int host : {0, 1}) job.on(host).wait_for("the link to the coordinator is back", kills);
     times.push_back(milliseconds_since(begin));
   }

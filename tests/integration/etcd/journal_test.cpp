@@ -86,78 +86,79 @@ TEST_CASE("etcd journal: one process claims a job, and the next one finds what w
   CHECK(next.lost.empty());
 }
 
-TEST_CASE("etcd journal: a holder lives through the loss of each member, also of the leader", "[etcd][integration]") {
+TEST_CASE("etcd journal: a leader lives through the loss of each member, also of etcd's leader",
+          "[etcd][integration]") {
   const EtcdCluster etcd({"--members", "3"});
   EtcdLoop loop;
   LeaseConfig config = lease_of_own_job();
-  config.holder_ttl = 10s;
-  EtcdCandidate holder(loop, etcd.settings(1s), config);
-  holder.claimed();
-  const std::string epoch = holder.claim->epoch;
+  config.leader_ttl = 10s;
+  EtcdCandidate leader(loop, etcd.settings(1s), config);
+  leader.claimed();
+  const std::string epoch = leader.claim->epoch;
   int value = 0;
   const auto keep_some = [&] {
-    for (int i = 0; i < 3; ++i) holder.keep(std::to_string(++value));
+    for (int i = 0; i < 3; ++i) leader.keep(std::to_string(++value));
   };
   keep_some();
   for (const char* way : {"kill ", "freeze "}) {
-    const std::string leader = std::to_string(etcd.leader());
-    etcd(way + leader);
+    const std::string etcds_leader = std::to_string(etcd.leader());
+    etcd(way + etcds_leader);
     keep_some();
-    etcd((way == std::string("kill ") ? "start " : "thaw ") + leader);
+    etcd((way == std::string("kill ") ? "start " : "thaw ") + etcds_leader);
     keep_some();
   }
   // Without a majority nothing is kept, and nothing is lost.
-  loop.until([&] { return holder.doubts == holder.sure; }, "that it is sure");
-  const int doubts = holder.doubts;
+  loop.until([&] { return leader.doubts == leader.sure; }, "that it is sure");
+  const int doubts = leader.doubts;
   etcd("freeze 1");
   etcd("freeze 2");
-  holder.journal->write(++holder.written, std::to_string(++value));
-  loop.until([&] { return holder.doubts > doubts; }, "doubt");
-  CHECK_FALSE(holder.journal->may_tell());
-  CHECK(holder.kept < holder.written);
+  leader.journal->write(++leader.written, std::to_string(++value));
+  loop.until([&] { return leader.doubts > doubts; }, "doubt");
+  CHECK_FALSE(leader.journal->may_tell());
+  CHECK(leader.kept < leader.written);
   etcd("thaw 1");
   etcd("thaw 2");
-  loop.until([&] { return holder.kept == holder.written || !holder.lost.empty(); }, holder.words());
-  // Its key was there all the time, by the new leader's grace; had it not been, it would know.
-  if (holder.lost.empty()) {
-    loop.until([&] { return holder.journal->may_tell(); }, holder.words());
-    CHECK(holder.claim->epoch == epoch);
+  loop.until([&] { return leader.kept == leader.written || !leader.lost.empty(); }, leader.words());
+  // Its key was there all the time, by the grace of etcd's new leader; had it not been, it would know.
+  if (leader.lost.empty()) {
+    loop.until([&] { return leader.journal->may_tell(); }, leader.words());
+    CHECK(leader.claim->epoch == epoch);
   } else {
-    CHECK_THAT(holder.lost, Contains("its lease in etcd has ended") || Contains("is gone"));
+    CHECK_THAT(leader.lost, Contains("its lease in etcd has ended") || Contains("is gone"));
   }
 }
 
 TEST_CASE("etcd journal: a full etcd is named in words, and writes go on once there is room", "[etcd][integration]") {
   const EtcdCluster etcd({"--quota", "4194304"});
   EtcdLoop loop;
-  EtcdCandidate holder(loop, etcd.settings(), lease_of_own_job());
-  holder.claimed();
-  holder.keep("one");
+  EtcdCandidate leader(loop, etcd.settings(), lease_of_own_job());
+  leader.claimed();
+  leader.keep("one");
   etcd("fill");
-  holder.journal->write(++holder.written, "two");
-  loop.until([&] { return count(holder.words(), "its quota is used up") > 0; }, "trouble");
-  CHECK_THAT(holder.words(), Contains("alarm disarm"));
+  leader.journal->write(++leader.written, "two");
+  loop.until([&] { return count(leader.words(), "its quota is used up") > 0; }, "trouble");
+  CHECK_THAT(leader.words(), Contains("alarm disarm"));
   EtcdCandidate other(loop, etcd.settings(), lease_of_own_job());
   loop.until([&] { return !other.lost.empty(); }, "that a new job is refused");
   CHECK_THAT(other.lost, Contains("its quota is used up"));
-  CHECK(holder.lost.empty());
+  CHECK(leader.lost.empty());
   etcd("empty");
-  loop.until([&] { return holder.kept == holder.written; }, holder.words());
-  CHECK(holder.lost.empty());
+  loop.until([&] { return leader.kept == leader.written; }, leader.words());
+  CHECK(leader.lost.empty());
 }
 
 TEST_CASE("etcd journal: a record that etcd would not take is refused before it is sent", "[etcd][integration]") {
   const EtcdCluster etcd = EtcdCluster::shared();
   EtcdLoop loop;
-  EtcdCandidate holder(loop, etcd.settings(), lease_of_own_job());
-  holder.claimed();
-  holder.journal->write(++holder.written, std::string(kMostContentBytes + 1, 'x'));
-  loop.until([&] { return !holder.lost.empty(); }, "a refusal");
-  CHECK_THAT(holder.lost, Contains("does not fit into etcd"));
+  EtcdCandidate leader(loop, etcd.settings(), lease_of_own_job());
+  leader.claimed();
+  leader.journal->write(++leader.written, std::string(kMostContentBytes + 1, 'x'));
+  loop.until([&] { return !leader.lost.empty(); }, "a refusal");
+  CHECK_THAT(leader.lost, Contains("does not fit into etcd"));
 }
 
 // Prints figures: etcd_integration_tests "[figures]"
-TEST_CASE("etcd journal: what a write and each takeover take", "[.][figures]") {
+TEST_CASE("etcd journal: what a write and each leader change take", "[.][figures]") {
   using Clock = std::chrono::steady_clock;
   const auto ms = [](Clock::duration time) { return std::chrono::duration<double, std::milli>(time).count(); };
   for (const char* members : {"1", "3"}) {
@@ -195,8 +196,8 @@ TEST_CASE("etcd journal: what a write and each takeover take", "[.][figures]") {
     }
     for (auto* figures : {&writes, &revokes, &ends}) std::sort(figures->begin(), figures->end());
     WARN(members << " member(s): a write of 10 kB " << writes[writes.size() / 2] << " ms (p99 "
-                 << writes[writes.size() * 99 / 100] << "), takeover by revoke " << revokes[2] << " ms, by TTL of 5 s "
-                 << ends[2] << " ms");
+                 << writes[writes.size() * 99 / 100] << "), leader change by revoke " << revokes[2]
+                 << " ms, by TTL of 5 s " << ends[2] << " ms");
   }
 }
 
@@ -225,9 +226,9 @@ TEST_CASE("etcd journal: what the nodes of a large job cost etcd", "[.][figures]
   const std::string pid = read_file(etcd.file("pids/m1")), etcds = pid.substr(0, pid.find('\n'));
   EtcdLoop loop;
   const LeaseConfig config = lease_of_own_job();
-  EtcdCandidate holder(loop, etcd.settings(), rival_of(config));
-  holder.claimed();
-  holder.keep(std::string(10000, 'x'));
+  EtcdCandidate leader(loop, etcd.settings(), rival_of(config));
+  leader.claimed();
+  leader.keep(std::string(10000, 'x'));
   std::deque<EtcdCandidate> others;
   for (int i = 1; i < nodes; ++i) {
     EtcdCandidate& other = others.emplace_back(loop, etcd.settings(), rival_of(config));
@@ -243,7 +244,7 @@ TEST_CASE("etcd journal: what the nodes of a large job cost etcd", "[.][figures]
   while (!is_over) loop.io.run_one();
   WARN(nodes << " nodes: etcd used " << (seconds_used(etcds) - used) / kMinute.count() * 100
              << " % of a core and wrote " << writes_of(etcd) - writes << " times in " << kMinute.count() << " s");
-  CHECK(holder.lost.empty());
+  CHECK(leader.lost.empty());
 }
 
 }  // namespace

@@ -74,7 +74,7 @@ TEST_CASE("look: a node without the coordinator shows itself, and says so", "[la
   const Hosts hosts(2);
   NodesJob job(hosts, static_job(2), kUntilTold);
   start_and_wait(job, 2, kPatient);
-  const pid_t coordinator = part_of(job.on(0), "ddp-coordinator");
+  const pid_t coordinator = sidecar_of(job.on(0), "ddp-coordinator");
   kill(coordinator, SIGSTOP);
   const json state = state_at(job.on(1));
   kill(coordinator, SIGCONT);

@@ -63,7 +63,7 @@ class Job : public SteadyJob {
         agent_began_.erase(host);
         return restarts(before);
       case Hit::Coordinator:
-        kill_part(on(0), "ddp-coordinator");
+        kill_sidecar(on(0), "ddp-coordinator");
         return notices_nothing(before);
       case Hit::Cable:
         hosts_.unplug(host);

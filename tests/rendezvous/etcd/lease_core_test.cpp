@@ -75,7 +75,7 @@ class Candidate {
   std::deque<AskEtcd> asked_;
 };
 
-TEST_CASE("etcd lease: a holder writes, renews and releases", "[rendezvous][unit]") {
+TEST_CASE("etcd lease: a leader writes, renews and releases", "[rendezvous][unit]") {
   EtcdModel etcd;
   Candidate a(etcd);
   CHECK(a.said == "held ''; ");
@@ -90,7 +90,7 @@ TEST_CASE("etcd lease: a holder writes, renews and releases", "[rendezvous][unit
   CHECK(etcd.size() == 0);
 }
 
-TEST_CASE("etcd lease: a holder that was stopped doubts before it does anything else", "[rendezvous][unit]") {
+TEST_CASE("etcd lease: a leader that was stopped doubts before it does anything else", "[rendezvous][unit]") {
   EtcdModel etcd;
   Candidate a(etcd);
   CHECK(a.core().is_sure(a.now));
@@ -172,7 +172,7 @@ TEST_CASE("etcd lease: a full etcd refuses a new job, and costs a running one no
   CHECK(a.said == "trouble (no); trouble (); kept 1; ");
 }
 
-TEST_CASE("etcd lease: a record whose lease has ended comes back, written by this holder or found",
+TEST_CASE("etcd lease: a record whose lease has ended comes back, written by this leader or found",
           "[rendezvous][unit]") {
   EtcdModel etcd;
   const auto end_record = [&etcd] {
@@ -218,9 +218,9 @@ TEST_CASE("etcd lease: a user whom etcd no longer knows costs a job that has beg
 }
 
 TEST_CASE("etcd lease: jobs have keys of their own, whatever their ids are", "[rendezvous][unit]") {
-  CHECK(holder_key("a") == "/ddprun/a/holder");
-  CHECK(record_key("a/holder") != holder_key("a") + "/record");
-  CHECK(holder_key("a%2Fb") != holder_key("a/b"));
+  CHECK(leader_key("a") == "/ddprun/a/holder");
+  CHECK(record_key("a/holder") != leader_key("a") + "/record");
+  CHECK(leader_key("a%2Fb") != leader_key("a/b"));
 }
 
 TEST_CASE("etcd lease: a process that only watches learns who holds, and never tries", "[rendezvous][unit]") {
@@ -260,7 +260,7 @@ TEST_CASE("etcd lease: without room in etcd a job that has begun waits, and anot
   // What one process hands on to the next needs no room as long as it is not taken over.
   etcd.is_full = true;
   LeaseConfig heir = {.job = "j", .self = "c"};
-  heir.inherited = LeaseConfig::Inheritance{etcd.find(holder_key("j"))->lease, b.core().epoch()};
+  heir.inherited = LeaseConfig::Inheritance{etcd.find(leader_key("j"))->lease, b.core().epoch()};
   Candidate c(etcd, heir, b.now);
   c.pass(60s);
   CHECK_THAT(c.said, !Contains("lost ("));

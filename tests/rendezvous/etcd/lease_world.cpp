@@ -204,7 +204,7 @@ void LeaseWorld::pump() {
     if (process.watch == 0 || process.is_watch_silent || process.is_cut || !process.core) continue;
     for (; process.watched < events.size(); ++process.watched) {
       const auto& event = events[process.watched];
-      if (event.event.key.key != holder_key(kJob)) continue;
+      if (event.event.key.key != leader_key(kJob)) continue;
       process.watch_until =
           std::max(process.watch_until, queue_.now() + random_.between(200us, chance(5) ? 500ms : 3ms));
       queue_.at(process.watch_until, [this, which, watch = process.watch, event] {
@@ -218,13 +218,13 @@ void LeaseWorld::pump() {
 
 void LeaseWorld::on(Index which, const LeaseHeld& action) {
   Process& process = processes_[which];
-  ++counts_.takeovers;
+  ++counts_.leader_changes;
   process.watch = 0;
   process.lease = action.lease;
   promise(action.epoch > newest_epoch_, "epochs only grow");
   newest_epoch_ = action.epoch;
   process.value = value_of(action.content);
-  promise(process.value >= told_, "each later holder knows the decisions that were published");
+  promise(process.value >= told_, "each later leader knows the decisions that were published");
 }
 
 void LeaseWorld::on(Index which, const LeaseKept& action) {
@@ -241,7 +241,7 @@ void LeaseWorld::on(Index, const LeaseInDoubt&) { ++counts_.doubts; }
 void LeaseWorld::on(Index, const LeaseSure&) { ++counts_.sure_again; }
 
 void LeaseWorld::on(Index which, const LeaseLost& action) {
-  promise(action.why.find("something else writes") == std::string::npos, "only the holder writes");
+  promise(action.why.find("something else writes") == std::string::npos, "only the leader writes");
   ++counts_.losses;
   processes_[which].core.reset();
   if (!restarts_) return;
@@ -258,16 +258,16 @@ void LeaseWorld::on(Index which, const LeaseReleased& action) {
 
 void LeaseWorld::check(const Process& process) {
   if (!process.core || process.is_stopped || !process.core->is_sure(local(process))) return;
-  const KeyValue* const holder = etcd_.find(holder_key(kJob));
-  promise(holder != nullptr && holder->modified == process.core->epoch(),
-          "a process that may tell its decisions is the holder in etcd");
+  const KeyValue* const leader = etcd_.find(leader_key(kJob));
+  promise(leader != nullptr && leader->modified == process.core->epoch(),
+          "a process that may tell its decisions is the leader in etcd");
 }
 
 void LeaseWorld::check() {
   for (const Process& process : processes_) check(process);
 }
 
-// Each holder decides something now and then.
+// Each leader decides something now and then.
 void LeaseWorld::decide() {
   for (Index which = 0; which < processes_.size(); ++which) {
     Process& process = processes_[which];
@@ -361,18 +361,18 @@ void LeaseWorld::run() {
   heal();
   const int told_before = told_;
   run_until(healed + kHealsWithin);
-  Index holder = processes_.size();
+  Index leader = processes_.size();
   for (Index which = 0; which < processes_.size(); ++which) {
-    if (processes_[which].core && processes_[which].core->is_sure(local(processes_[which]))) holder = which;
+    if (processes_[which].core && processes_[which].core->is_sure(local(processes_[which]))) leader = which;
   }
-  promise(holder < processes_.size() && told_ > told_before, "once the faults end there is a holder that can write");
+  promise(leader < processes_.size() && told_ > told_before, "once the faults end there is a leader that can write");
 
   // The job ends, and another one with its id begins.
   restarts_ = false;
   for (Index which = 0; which < processes_.size(); ++which) {
-    if (which != holder) processes_[which].core.reset();
+    if (which != leader) processes_[which].core.reset();
   }
-  step(holder, LeaseRelease{});
+  step(leader, LeaseRelease{});
   run_until(queue_.now() + 1s);
   promise(is_released_ && etcd_.size() == 0, "a job that is released leaves no key behind");
   told_ = 0;

@@ -4,10 +4,10 @@
 // leader. Everything follows from the seed.
 //
 // Promises:
-//   * A process that may tell its decisions is the holder in etcd at that moment.
-//   * Each later holder knows the decisions that were published.
-//   * Epochs only grow, and only the holder writes.
-//   * Once the faults end there is a holder that can write.
+//   * A process that may tell its decisions is the leader in etcd at that moment.
+//   * Each later leader knows the decisions that were published.
+//   * Epochs only grow, and only the leader writes.
+//   * Once the faults end there is a leader that can write.
 //   * The keys of a job whose processes are all dead go with their leases.
 //   * A job that is released leaves no key behind, and the next one with its id begins at once, with nothing.
 #pragma once
@@ -39,7 +39,7 @@ class LeaseWorld {
 
   // What came to pass, so that a test sees that the faults did something.
   struct Counts {
-    int takeovers = 0, doubts = 0, sure_again = 0, losses = 0, inheritances = 0, told = 0, late = 0, elections = 0;
+    int leader_changes = 0, doubts = 0, sure_again = 0, losses = 0, inheritances = 0, told = 0, late = 0, elections = 0;
     int false_renewals = 0;
   };
   const Counts& counts() const { return counts_; }

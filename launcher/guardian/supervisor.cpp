@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "launcher/guardian/siblings.hpp"
+#include "launcher/guardian/supervisor.hpp"
 
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -33,14 +33,14 @@ constexpr std::chrono::milliseconds kBetweenLooks{5};
 }  // namespace
 
 // Memory that all of them share.
-struct Siblings::Page {
+struct Supervisor::Page {
   struct Slot {
     std::atomic<bool> is_up;
     char why[kMaxWhyBytes + 1];
   } slots[kMostKinds];
 };
 
-Siblings::Siblings(std::vector<Kind> kinds) : page_(kCannotShare) {
+Supervisor::Supervisor(std::vector<Kind> kinds) : page_(kCannotShare) {
   for (Kind& kind : kinds) processes_.push_back({.kind = std::move(kind)});
   int ends[2];
   if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) {
@@ -50,17 +50,17 @@ Siblings::Siblings(std::vector<Kind> kinds) : page_(kCannotShare) {
   asked_ = rendezvous::Descriptor(ends[1]);
 }
 
-Siblings::~Siblings() = default;
+Supervisor::~Supervisor() = default;
 
-bool Siblings::ask(const std::string& text, const std::vector<int>& descriptors) const {
+bool Supervisor::ask(const std::string& text, const std::vector<int>& descriptors) const {
   return rendezvous::send_with_descriptors(asking_.get(), text, descriptors);
 }
 
-void Siblings::say_up() { page_->slots[own_].is_up = true; }
+void Supervisor::say_up() { page_->slots[own_].is_up = true; }
 
-void Siblings::say_why(const std::string& why) { strncpy(page_->slots[own_].why, why.c_str(), kMaxWhyBytes); }
+void Supervisor::say_why(const std::string& why) { strncpy(page_->slots[own_].why, why.c_str(), kMaxWhyBytes); }
 
-void Siblings::take_request(const std::vector<int>& not_theirs) {
+void Supervisor::take_request(const std::vector<int>& not_theirs) {
   auto request = rendezvous::receive_with_descriptors(asked_.get());
   if (!request || request->text.empty() || was_asked_) return;
   was_asked_ = true;
@@ -70,7 +70,7 @@ void Siblings::take_request(const std::vector<int>& not_theirs) {
   for (std::size_t i = 0; i < processes_.size(); ++i) start(i);
 }
 
-void Siblings::start(std::size_t index) {
+void Supervisor::start(std::size_t index) {
   Process& process = processes_[index];
   page_->slots[index].is_up = false;
   page_->slots[index].why[0] = '\0';
@@ -97,7 +97,7 @@ void Siblings::start(std::size_t index) {
   _exit(code);
 }
 
-bool Siblings::reap(pid_t pid, int status) {
+bool Supervisor::reap(pid_t pid, int status) {
   for (std::size_t i = 0; i < processes_.size(); ++i) {
     Process& process = processes_[i];
     if (process.pid != pid) continue;
@@ -125,13 +125,13 @@ bool Siblings::reap(pid_t pid, int status) {
   return false;
 }
 
-void Siblings::failed(std::size_t index, const std::string& why) {
+void Supervisor::failed(std::size_t index, const std::string& why) {
   Process& process = processes_[index];
   if (has_given_up_ || ++process.failed < kTries) return;
   give_up(std::string(process.kind.name) + " could not be started in " + std::to_string(kTries) + " tries: " + why);
 }
 
-int Siblings::try_again() {
+int Supervisor::try_again() {
   const auto now = std::chrono::steady_clock::now();
   int wait = -1;
   for (std::size_t i = 0; i < processes_.size(); ++i) {
@@ -145,7 +145,7 @@ int Siblings::try_again() {
   return wait;
 }
 
-void Siblings::wait_for_first(std::chrono::milliseconds within) {
+void Supervisor::wait_for_first(std::chrono::milliseconds within) {
   pid_t& pid = processes_.front().pid;
   const auto until = std::chrono::steady_clock::now() + within;
   while (pid > 0 && waitpid(pid, nullptr, WNOHANG) == 0) {
@@ -155,7 +155,7 @@ void Siblings::wait_for_first(std::chrono::milliseconds within) {
   pid = 0;
 }
 
-void Siblings::give_up(const std::string& why) {
+void Supervisor::give_up(const std::string& why) {
   has_given_up_ = true;
   for (Process& process : processes_) process.fork_at.reset();
   fprintf(stderr, "ddprun: %s\n", why.c_str());
@@ -169,7 +169,7 @@ void Siblings::give_up(const std::string& why) {
   start(0);
 }
 
-std::vector<pid_t> Siblings::pids() const {
+std::vector<pid_t> Supervisor::pids() const {
   std::vector<pid_t> pids;
   for (const Process& process : processes_) {
     if (process.pid > 0) pids.push_back(process.pid);

@@ -23,7 +23,7 @@
 
 namespace ddp::launcher {
 
-class Siblings {
+class Supervisor {
  public:
   static constexpr int kTries = 5;
   // Codes with which a process of the list ends without having failed.
@@ -42,10 +42,10 @@ class Siblings {
   };
 
   // Call it before the agent is forked.
-  explicit Siblings(std::vector<Kind> kinds);
-  ~Siblings();
-  Siblings(const Siblings&) = delete;
-  Siblings& operator=(const Siblings&) = delete;
+  explicit Supervisor(std::vector<Kind> kinds);
+  ~Supervisor();
+  Supervisor(const Supervisor&) = delete;
+  Supervisor& operator=(const Supervisor&) = delete;
 
   // In the agent: has the processes started, with these words and copies of these descriptors. Returns false, with the
   // reason in errno, if the keeper cannot be asked.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The coordinator and the store as processes of their own, in a job of several nodes, on the endpoint's node. The
-// keeper starts them when the agent asks, and again when one is killed; what connects them is made before and stays:
+// The leader's sidecars: in a job of several nodes, the coordinator and the store are processes of their own beside the
+// agent. The keeper starts them when the agent asks, and again when one is killed; what connects them is made before
+// and stays:
 //
 //     agents of other nodes ══ TCP ══▶ ddp-store ── links, over a pair of sockets ──▶ ddp-coordinator
 //     this node's agent ────────── ends of its links ───────────────────────────────────▶   │
@@ -9,7 +10,7 @@
 // The keeper holds both ends of each pair and the sockets that listen, so nothing is lost while one of the processes is
 // not there: connections wait. The coordinator's journal is a file in this user's own folder, which goes with the job.
 //
-// Where the job's record is in etcd, every node has both processes, and the coordinator is a candidate (candidate.hpp).
+// Where the job's record is in etcd, every node has sidecars, and its coordinator is a candidate (candidate.hpp).
 #pragma once
 
 #include <atomic>
@@ -20,9 +21,9 @@
 #include <vector>
 
 #include "launcher/config/launch_config.hpp"
+#include "launcher/coordination/candidacy.hpp"
 #include "launcher/coordination/candidate.hpp"
-#include "launcher/coordination/standing.hpp"
-#include "launcher/guardian/siblings.hpp"
+#include "launcher/guardian/supervisor.hpp"
 #include "launcher/process/shared_page.hpp"
 #include "rendezvous/coordinator/coordinator.hpp"
 #include "rendezvous/journal/journal.hpp"
@@ -32,17 +33,17 @@
 
 namespace ddp::launcher {
 
-class Parts {
+class Sidecars {
  public:
   // Call it before the agent is forked.
-  explicit Parts(const LaunchConfig& config);
-  Parts(const Parts&) = delete;
-  Parts& operator=(const Parts&) = delete;
+  explicit Sidecars(const LaunchConfig& config);
+  Sidecars(const Sidecars&) = delete;
+  Sidecars& operator=(const Sidecars&) = delete;
 
-  Siblings& siblings() { return siblings_; }
+  Supervisor& supervisor() { return supervisor_; }
   // The agent has ended by itself: lets the coordinator finish.
   void finish();
-  // When nothing of the job is left on this node: removes the journal's file, or gives up the right to coordinate.
+  // When nothing of the job is left on this node: removes the journal's file, or gives up the lease of the leader.
   void clear();
 
   // What the agent decides for them. They know the rest from their config.
@@ -54,7 +55,7 @@ class Parts {
   // none.
   void start(const Plan& plan, const rendezvous::Listeners& listeners, int held) const;
   // Whether an earlier agent has started them, and how.
-  bool are_here() const { return siblings_.were_asked_for(); }
+  bool are_here() const { return supervisor_.were_asked_for(); }
   Plan plan() const;
   // Hands the coordinator one end of a link and returns the other; none: errno says why.
   rendezvous::Descriptor link() const;
@@ -62,7 +63,7 @@ class Parts {
   struct Lines {
     std::function<void(const std::string&)> warning;
     std::function<void(const rendezvous::RecordNode&)> record;
-    std::function<void(const Holder&)> holder = {};
+    std::function<void(const Leader&)> leader = {};
     std::function<void(const std::string&)> trouble = {};  // etcd does not answer
     std::function<void(const std::string&)> refused = {};  // etcd cannot be used
   };
@@ -70,37 +71,34 @@ class Parts {
 
   // In the agent, with etcd. Names this node's ddprun.
   const std::string& node() const { return id_; }
-  void ask_for_holder() const;
-  void tell_place(int node_rank) const;
-  void note_obeyed(const std::string& epoch) { standing_.obey(epoch); }
-  void note_left() { standing_.leave(); }
+  void ask_for_leader() const;
+  Candidacy& candidacy() { return *candidacy_.get(); }
 
  private:
   struct Pair {
     rendezvous::Descriptor left, right;
   };
   static Pair make_pair();
-  int run_coordinator(const Siblings::Life& life);
-  int run_store(const Siblings::Life& life);
+  int run_coordinator(const Supervisor::Life& life);
+  int run_store(const Supervisor::Life& life);
   std::unique_ptr<Candidate> make_candidate(std::function<void()> stand_by);
   int watch(const std::string& why);
   void use_etcd(Candidate& candidate, rendezvous::Coordinator::Options& options);
-  void serve_agent(const std::string& request, Candidate& candidate) const;
   void hand_over();
-  void revoke(const Standing::Inheritance& held) const;
+  void revoke(const Candidacy::Inheritance& lease) const;
   std::unique_ptr<rendezvous::Journal> make_journal(rendezvous::asio::io_context& io, const std::string& epoch,
                                                     bool must_exist) const;
   rendezvous::Listeners listeners() const;
   void tell(const std::string& line) const;
 
   const LaunchConfig& config_;
-  const std::string id_;                  // names the journal's file, and this node among those that may coordinate
+  const std::string id_;                  // names the journal's file, and this node among the candidates
   Pair links_;                            // left: the store; right: the coordinator
   Pair own_;                              // left: the agent; right: the coordinator
   Pair lines_;                            // left: both; right: the agent
   SharedPage<std::atomic<int>> clients_;  // connections of the store
-  Standing standing_;
-  Siblings siblings_;
+  SharedPage<Candidacy> candidacy_;
+  Supervisor supervisor_;
 };
 
 }  // namespace ddp::launcher

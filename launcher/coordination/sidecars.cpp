@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "launcher/coordination/parts.hpp"
+#include "launcher/coordination/sidecars.hpp"
 
 #include <fcntl.h>
 #include <sys/prctl.h>
@@ -10,7 +10,6 @@
 #include <algorithm>
 #include <chrono>
 #include <csignal>
-#include <cstring>
 #include <sstream>
 #include <string_view>
 #include <utility>
@@ -38,11 +37,11 @@ using rendezvous::RecordNode;
 
 namespace {
 
-// A line begins with a letter: a warning; a node's record, with fields up to a NUL; who holds the job, the epoch and a
-// newline before the note; what etcd does not do now, or never.
-constexpr char kWarning = 'W', kNode = 'N', kHolder = 'H', kTrouble = 'T', kRefused = 'R';
-// What the agent asks, and says with a number behind it.
-constexpr char kWhoHolds[] = "who", kPlace[] = "place ", kLink[] = "link";
+// A line begins with a letter: a warning; a node's record, with fields up to a NUL; who leads, the epoch and a newline
+// before the note; what etcd does not do now, or never.
+constexpr char kWarning = 'W', kNode = 'N', kLeader = 'H', kTrouble = 'T', kRefused = 'R';
+// What the agent sends: a link, with its end, or the question who leads.
+constexpr char kLink[] = "link", kWhoLeads[] = "who";
 // At the end of a job the coordinator removes its record, which takes it a moment, and gives up by itself a little
 // earlier than this.
 constexpr std::chrono::milliseconds kReleasesWithin{5500}, kRevokesWithin{1000};
@@ -64,15 +63,15 @@ void take_record(const std::string& text, const std::function<void(const RecordN
   take({static_cast<RecordNode::What>(fields[0][0] - '0'), fields[1], fields[2], fields[3]});
 }
 
-std::string line_of(const Holder& holder) {
-  return kHolder + std::to_string(holder.epoch) + "\n" + text_of(holder.note);
+std::string line_of(const Leader& leader) {
+  return kLeader + std::to_string(leader.epoch) + "\n" + text_of(leader.note);
 }
 
-void take_holder(const std::string& text, const std::function<void(const Holder&)>& take) {
+void take_leader(const std::string& text, const std::function<void(const Leader&)>& take) {
   const std::size_t end = std::min(text.find('\n'), text.size());
   const auto epoch = rendezvous::parse_number<std::int64_t>(std::string_view(text).substr(0, end));
-  const auto note = read_holder_note(text.substr(std::min(end + 1, text.size())));
-  if (epoch && std::holds_alternative<HolderNote>(note)) take({*epoch, std::get<HolderNote>(note)});
+  const auto note = read_leader_note(text.substr(std::min(end + 1, text.size())));
+  if (epoch && std::holds_alternative<LeaderNote>(note)) take({*epoch, std::get<LeaderNote>(note)});
 }
 
 rendezvous::JobRecord given_up(const std::string& node, const std::string& epoch, const std::string& why) {
@@ -84,7 +83,7 @@ rendezvous::JobRecord given_up(const std::string& node, const std::string& epoch
   exit.reason = why;
   exit.can_look = true;
   rendezvous::JobRecord record;
-  record.node = node;  // no other node takes over
+  record.node = node;  // the leader does not change
   record.phase = static_cast<int>(rendezvous::CoordinatorCore::Phase::Over);
   record.round = kAfterAllRounds;
   record.exit = exit;
@@ -111,23 +110,23 @@ rendezvous::CoordinatorConfig coordinator_config(const LaunchConfig& launch, con
 
 }  // namespace
 
-Parts::Pair Parts::make_pair() {
+Sidecars::Pair Sidecars::make_pair() {
   int ends[2];
   if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0)
     rendezvous::system_error("cannot make a pair of sockets");
   return {Descriptor(ends[0]), Descriptor(ends[1])};
 }
 
-Parts::Parts(const LaunchConfig& config)
+Sidecars::Sidecars(const LaunchConfig& config)
     : config_(config),
       id_(rendezvous::random_id()),
       links_(make_pair()),
       own_(make_pair()),
       lines_(make_pair()),
-      siblings_({{"ddp-coordinator", [this](const Siblings::Life& life) { return run_coordinator(life); }},
-                 {"ddp-store", [this](const Siblings::Life& life) { return run_store(life); }}}) {}
+      supervisor_({{"ddp-coordinator", [this](const Supervisor::Life& life) { return run_coordinator(life); }},
+                   {"ddp-store", [this](const Supervisor::Life& life) { return run_store(life); }}}) {}
 
-void Parts::clear() {
+void Sidecars::clear() {
   if (config_.etcd) return hand_over();
   const std::string path = journal_path(id_);
   unlink(path.c_str());
@@ -135,28 +134,28 @@ void Parts::clear() {
 }
 
 // A job that has ended in order is released by its coordinator, which ends then.
-void Parts::finish() {
-  if (standing_.held()) siblings_.wait_for_first(kReleasesWithin);
+void Sidecars::finish() {
+  if (candidacy_->lease()) supervisor_.wait_for_first(kReleasesWithin);
 }
 
-// If the coordinator has not released what it held, the job goes on, and another node can take this one's place at
-// once. A process of its own asks for that, since it needs a thread to look up names.
-void Parts::hand_over() {
-  const auto held = standing_.held();
-  if (!held) return;
+// If the coordinator has not released the lease, the job goes on, and another node can lead at once. A process of its
+// own asks for that, since it needs a thread to look up names.
+void Sidecars::hand_over() {
+  const auto lease = candidacy_->lease();
+  if (!lease) return;
   const pid_t asking = fork();
   if (asking == 0) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    revoke(*held);
+    revoke(*lease);
     _exit(0);
   }
   if (asking > 0) waitpid(asking, nullptr, 0);
-  standing_.release();
+  candidacy_->release();
 }
 
-void Parts::revoke(const Standing::Inheritance& held) const {
+void Sidecars::revoke(const Candidacy::Inheritance& lease) const {
   try {
-    rendezvous::revoke_lease(etcd_settings(*config_.etcd), held.lease, kRevokesWithin);
+    rendezvous::revoke_lease(etcd_settings(*config_.etcd), lease.lease, kRevokesWithin);
   } catch (const rendezvous::Error&) {
     // It ends by itself.
   }
@@ -164,17 +163,17 @@ void Parts::revoke(const Standing::Inheritance& held) const {
 
 // ---- In the agent ----
 
-void Parts::start(const Plan& plan, const rendezvous::Listeners& listeners, int held) const {
+void Sidecars::start(const Plan& plan, const rendezvous::Listeners& listeners, int held) const {
   std::string text = plan.epoch + "\n" + std::to_string(listeners.sockets.size()) + "\n";
   for (const std::string& address : plan.addresses) text += address + "\n";
   std::vector<int> descriptors;
   for (const Descriptor& socket : listeners.sockets) descriptors.push_back(socket.get());
   if (held >= 0) descriptors.push_back(held);
-  if (!siblings_.ask(text, descriptors)) rendezvous::system_error("cannot ask the keeper for a coordinator");
+  if (!supervisor_.ask(text, descriptors)) rendezvous::system_error("cannot ask the keeper for a coordinator");
 }
 
-Parts::Plan Parts::plan() const {
-  std::istringstream text(siblings_.text());
+Sidecars::Plan Sidecars::plan() const {
+  std::istringstream text(supervisor_.text());
   Plan plan;
   std::string line;
   std::getline(text, plan.epoch);
@@ -183,7 +182,7 @@ Parts::Plan Parts::plan() const {
   return plan;
 }
 
-Descriptor Parts::link() const {
+Descriptor Sidecars::link() const {
   int ends[2];
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) return Descriptor();
   const Descriptor coordinators(ends[0]);
@@ -192,13 +191,9 @@ Descriptor Parts::link() const {
   return own;
 }
 
-// Both are asked again when there is no link.
-void Parts::ask_for_holder() const { rendezvous::send_with_descriptors(own_.left.get(), kWhoHolds, {}); }
-void Parts::tell_place(int node_rank) const {
-  rendezvous::send_with_descriptors(own_.left.get(), kPlace + std::to_string(node_rank), {});
-}
+void Sidecars::ask_for_leader() const { rendezvous::send_with_descriptors(own_.left.get(), kWhoLeads, {}); }
 
-std::unique_ptr<rendezvous::MessageChannel> Parts::read_lines(asio::io_context& io, Lines lines) const {
+std::unique_ptr<rendezvous::MessageChannel> Sidecars::read_lines(asio::io_context& io, Lines lines) const {
   return std::make_unique<rendezvous::MessageChannel>(
       io, lines_.right.get(), [lines = std::move(lines)](const rendezvous::DescriptorMessage& message) {
         const std::string text = message.text.substr(1);
@@ -209,8 +204,8 @@ std::unique_ptr<rendezvous::MessageChannel> Parts::read_lines(asio::io_context& 
             return lines.trouble(text);
           case kRefused:
             return lines.refused(text);
-          case kHolder:
-            return take_holder(text, lines.holder);
+          case kLeader:
+            return take_leader(text, lines.leader);
           case kNode:
             return take_record(text, lines.record);
         }
@@ -221,19 +216,19 @@ std::unique_ptr<rendezvous::MessageChannel> Parts::read_lines(asio::io_context& 
 
 // Writes a line for the user; any thread may. A line for which there is no room is lost, as on a console that nobody
 // reads.
-void Parts::tell(const std::string& line) const {
+void Sidecars::tell(const std::string& line) const {
   rendezvous::send_with_descriptors(lines_.left.get(), line.substr(0, rendezvous::kMaxChannelText), {});
 }
 
-rendezvous::Listeners Parts::listeners() const {
-  std::istringstream text(siblings_.text());
+rendezvous::Listeners Sidecars::listeners() const {
+  std::istringstream text(supervisor_.text());
   std::string line;
   std::getline(text, line);
   std::size_t count = 0;
   text >> count;
   rendezvous::Listeners listeners;
-  for (std::size_t i = 0; i < count && i < siblings_.descriptors().size(); ++i) {
-    listeners.sockets.emplace_back(fcntl(siblings_.descriptors()[i].get(), F_DUPFD_CLOEXEC, 0));
+  for (std::size_t i = 0; i < count && i < supervisor_.descriptors().size(); ++i) {
+    listeners.sockets.emplace_back(fcntl(supervisor_.descriptors()[i].get(), F_DUPFD_CLOEXEC, 0));
   }
   if (!listeners.sockets.empty()) listeners.port = rendezvous::port_of(listeners.sockets.front().get());
   return listeners;
@@ -241,8 +236,8 @@ rendezvous::Listeners Parts::listeners() const {
 
 // Where there is no place for a file, the first coordinator goes on with what it has in its memory. A later one needs
 // what those before have written: without it, it would know nothing of the job and refuse every agent.
-std::unique_ptr<rendezvous::Journal> Parts::make_journal(asio::io_context& io, const std::string& epoch,
-                                                         bool must_exist) const {
+std::unique_ptr<rendezvous::Journal> Sidecars::make_journal(asio::io_context& io, const std::string& epoch,
+                                                            bool must_exist) const {
   using Begins = rendezvous::FileJournal::Begins;
   const std::string path = journal_path(id_);
   try {
@@ -257,7 +252,7 @@ std::unique_ptr<rendezvous::Journal> Parts::make_journal(asio::io_context& io, c
   }
 }
 
-int Parts::run_store(const Siblings::Life& life) {
+int Sidecars::run_store(const Supervisor::Life& life) {
   signal(SIGPIPE, SIG_IGN);
   raise_limits();
   // One connection from each worker and each agent.
@@ -271,7 +266,7 @@ int Parts::run_store(const Siblings::Life& life) {
   options.server =
       rendezvous::server_options(config_.any_user, [this](const std::string& line) { tell(kWarning + line); });
   options.server.clients = clients_.get();
-  siblings_.say_up();
+  supervisor_.say_up();
   rendezvous::serve_stores({.channel = links_.left.get(),
                             .front = listeners(),
                             .options = std::move(options),
@@ -280,7 +275,7 @@ int Parts::run_store(const Siblings::Life& life) {
   return 1;
 }
 
-int Parts::run_coordinator(const Siblings::Life& life) {
+int Sidecars::run_coordinator(const Supervisor::Life& life) {
   signal(SIGPIPE, SIG_IGN);
   raise_limits();
   const bool gives_up = !life.gives_up_since.empty();
@@ -309,9 +304,9 @@ int Parts::run_coordinator(const Siblings::Life& life) {
   } else {
     options.journal = [&](asio::io_context& io) { return make_journal(io, plan.epoch, life.was_up); };
   }
-  options.on_claimed = [this] { siblings_.say_up(); };
+  options.on_claimed = [this] { supervisor_.say_up(); };
   options.on_lost = [this](const std::string& why) {
-    siblings_.say_why(why);
+    supervisor_.say_why(why);
     _exit(1);
   };
   if (config_.etcd) {
@@ -328,7 +323,7 @@ int Parts::run_coordinator(const Siblings::Life& life) {
   asio::io_context io{1};
   const rendezvous::MessageChannel own(io, own_.right.get(), [&](rendezvous::DescriptorMessage message) {
     if (!message.descriptors.empty()) return coordinator.link_own(std::move(message.descriptors.front()));
-    if (candidate) serve_agent(message.text, *candidate);
+    if (candidate) candidate->say_again();
   });
   io.run();
   return 1;
@@ -336,55 +331,46 @@ int Parts::run_coordinator(const Siblings::Life& life) {
 
 // ---- With etcd ----
 
-std::unique_ptr<Candidate> Parts::make_candidate(std::function<void()> stand_by) {
-  HolderNote note{.node = id_, .host = rendezvous::host_name(), .addresses = {}, .port = listeners().port};
+std::unique_ptr<Candidate> Sidecars::make_candidate(std::function<void()> stand_by) {
+  LeaderNote note{.node = id_, .host = rendezvous::host_name(), .addresses = {}, .port = listeners().port};
   note.addresses = rendezvous::offered_addresses(config_.local_addr);
   if (note.addresses.size() > kMostNoteAddresses) note.addresses.resize(kMostNoteAddresses);
   return std::make_unique<Candidate>(
-      config_, standing_, std::move(note),
-      Candidate::Callbacks{.holder =
-                               [this](const Holder& holder) {
-                                 siblings_.say_up();
-                                 tell(line_of(holder));
+      config_, *candidacy_.get(), std::move(note),
+      Candidate::Callbacks{.leader =
+                               [this](const Leader& leader) {
+                                 supervisor_.say_up();
+                                 tell(line_of(leader));
                                },
                            .stand_by = std::move(stand_by),
                            .trouble = [this](const std::string& why) { tell(kTrouble + why); },
                            .warning = [this](const std::string& line) { tell(kWarning + line); }});
 }
 
-void Parts::use_etcd(Candidate& candidate, rendezvous::Coordinator::Options& options) {
+void Sidecars::use_etcd(Candidate& candidate, rendezvous::Coordinator::Options& options) {
   options.job = rendezvous::job_tag(config_.job.id);
-  options.journal = [&candidate](asio::io_context& io) { return candidate.make_journal(io, Candidate::Wants::ToHold); };
-  options.own_epoch = [this] { return standing_.obeyed(); };
+  options.journal = [&candidate](asio::io_context& io) { return candidate.make_journal(io, Candidate::Wants::ToLead); };
+  options.own_epoch = [this] { return candidacy_->obeyed(); };
   options.on_claimed = [&candidate] { candidate.claimed(); };
-  options.on_done = [] { _exit(Siblings::kDone); };  // clear() gives up what may still be held
+  options.on_done = [] { _exit(Supervisor::kDone); };  // clear() revokes a lease that may be left
   options.on_lost = [this, &candidate](const std::string& why) {
     if (!candidate.has_begun()) return tell(kRefused + why);  // the agent says so, and ends
-    standing_.release();
+    candidacy_->release();
     tell(kWarning + ("this node does not coordinate any more: " + why));
-    _exit(Siblings::kAgain);
+    _exit(Supervisor::kAgain);
   };
 }
 
-void Parts::serve_agent(const std::string& request, Candidate& candidate) const {
-  if (request == kWhoHolds) return candidate.say_again();
-  const std::string_view text(request);
-  if (!text.starts_with(kPlace)) return;
-  const auto rank = rendezvous::parse_number<int>(text.substr(std::strlen(kPlace)));
-  if (rank) candidate.set_place(*rank);
-}
-
 // This node coordinates no more, but its agent has to know who does.
-int Parts::watch(const std::string& why) {
-  if (const auto held = standing_.held()) revoke(*held);
-  standing_.release();
+int Sidecars::watch(const std::string& why) {
+  if (const auto lease = candidacy_->lease()) revoke(*lease);
+  candidacy_->release();
   tell(kWarning + ("this node cannot coordinate any more: " + why));
   asio::io_context io{1};
   const auto candidate = make_candidate([] {});
   const auto journal = candidate->make_journal(io, Candidate::Wants::ToWatch);
-  const rendezvous::MessageChannel own(io, own_.right.get(), [&](const rendezvous::DescriptorMessage& message) {
-    serve_agent(message.text, *candidate);
-  });
+  const rendezvous::MessageChannel own(io, own_.right.get(),
+                                       [&](const rendezvous::DescriptorMessage&) { candidate->say_again(); });
   journal->claim({.on_claimed = [](const rendezvous::JournalClaim&) {},
                   .on_kept = [](std::uint64_t) {},
                   .on_lost = [this](const std::string& reason) { tell(kTrouble + reason); }});

@@ -28,11 +28,11 @@ std::string journal_of(pid_t coordinator) {
   return path;
 }
 
-// Kills a part of node 0's ddprun and waits until another process is in its place.
-void replace_part(const Process& node, const std::string& name) {
-  const pid_t before = kill_part(node, name);
+// Kills a sidecar of node 0's ddprun and waits until another process is in its place.
+void replace_sidecar(const Process& node, const std::string& name) {
+  const pid_t before = kill_sidecar(node, name);
   wait_until([&] {
-    const pid_t next = part_of(node, name);
+    const pid_t next = sidecar_of(node, name);
     return next > 0 && next != before;
   });
 }
@@ -60,15 +60,15 @@ void start_all(NodesJob& job, int nodes, const char* line = "ready") {
 
 }  // namespace
 
-TEST_CASE("parts: a coordinator that is killed ten times in a row touches no worker, and spends no restart",
+TEST_CASE("sidecars: a coordinator that is killed ten times in a row touches no worker, and spends no restart",
           "[launcher][integration]") {
   const Hosts hosts(2);
   NodesJob job(hosts, static_job(2) + Words{"--max-restarts=1"}, kMeetUntilTold);
   start_all(job, 2);
-  const std::string journal = journal_of(part_of(job.on(0), "ddp-coordinator"));
+  const std::string journal = journal_of(sidecar_of(job.on(0), "ddp-coordinator"));
   const std::vector<pid_t> workers = {only_child_of(agent_of(job.on(0))), only_child_of(agent_of(job.on(1)))};
   for (int kills = 1; kills <= 10; ++kills) {
-    replace_part(job.on(0), "ddp-coordinator");
+    replace_sidecar(job.on(0), "ddp-coordinator");
     for (const int host : {0, 1}) job.on(host).wait_for("the link to the coordinator is back", kills);
   }
   CHECK(workers == std::vector{only_child_of(agent_of(job.on(0))), only_child_of(agent_of(job.on(1)))});
@@ -77,7 +77,7 @@ TEST_CASE("parts: a coordinator that is killed ten times in a row touches no wor
   ::kill(workers[1], SIGKILL);
   for (const int host : {0, 1}) job.on(host).wait_for("ready", 2);
   CHECK(count(job.on(1).out(), "restart 1, ") == 1);
-  replace_part(job.on(0), "ddp-coordinator");
+  replace_sidecar(job.on(0), "ddp-coordinator");
   for (const int host : {0, 1}) job.on(host).wait_for("the link to the coordinator is back", 11);
   ::kill(only_child_of(agent_of(job.on(1))), SIGKILL);
   for (const int host : {0, 1}) {
@@ -89,31 +89,31 @@ TEST_CASE("parts: a coordinator that is killed ten times in a row touches no wor
   CHECK(hosts.all_gone());
 }
 
-TEST_CASE("parts: a coordinator that is killed is started again also after somebody has looked at the job",
+TEST_CASE("sidecars: a coordinator that is killed is started again also after somebody has looked at the job",
           "[launcher][integration]") {
   const Hosts hosts(2);
   NodesJob job(hosts, static_job(2), kMeetUntilTold);
   start_all(job, 2);
-  const std::string journal = journal_of(part_of(job.on(0), "ddp-coordinator"));
+  const std::string journal = journal_of(sidecar_of(job.on(0), "ddp-coordinator"));
   run(ddprun_raw({"ps"}));  // it asks the agents of all jobs here, whose answers do not matter
   CHECK(std::filesystem::exists(journal));
-  replace_part(job.on(0), "ddp-coordinator");
+  replace_sidecar(job.on(0), "ddp-coordinator");
   for (const int host : {0, 1}) job.on(host).wait_for("the link to the coordinator is back");
   succeed(job, {0, 1});
   CHECK(hosts.all_gone());
 }
 
-TEST_CASE("parts: a coordinator that cannot be started again is given up, with its reason on every node",
+TEST_CASE("sidecars: a coordinator that cannot be started again is given up, with its reason on every node",
           "[launcher][integration]") {
   const std::string what = GENERATE("corrupt", "emptied", "removed");
   CAPTURE(what);
   const Hosts hosts(2);
   NodesJob job(hosts, static_job(2), kMeetUntilTold);
   start_all(job, 2);
-  const std::string journal = journal_of(part_of(job.on(0), "ddp-coordinator"));
+  const std::string journal = journal_of(sidecar_of(job.on(0), "ddp-coordinator"));
   if (what == "removed") std::filesystem::remove(journal);
   if (what != "removed") write_file(journal, what == "corrupt" ? "not a journal" : "");
-  kill_part(job.on(0), "ddp-coordinator");
+  kill_sidecar(job.on(0), "ddp-coordinator");
   for (const int host : {0, 1}) {
     const Result result = job.on(host).wait();
     CAPTURE(host, result.err);
@@ -126,7 +126,7 @@ TEST_CASE("parts: a coordinator that cannot be started again is given up, with i
   CHECK(hosts.all_gone());
 }
 
-TEST_CASE("parts: a full or read-only folder for the journal is a warning, and the job runs without one",
+TEST_CASE("sidecars: a full or read-only folder for the journal is a warning, and the job runs without one",
           "[launcher][integration]") {
   const bool is_full = GENERATE(true, false);
   CAPTURE(is_full);
@@ -149,7 +149,7 @@ TEST_CASE("parts: a full or read-only folder for the journal is a warning, and t
                   "/journal-") == 1);
 }
 
-TEST_CASE("parts: an agent that is killed costs its workers and a round, also the endpoint's",
+TEST_CASE("sidecars: an agent that is killed costs its workers and a round, also the endpoint's",
           "[launcher][integration]") {
   const Hosts hosts(2);
   NodesJob job(hosts, static_job(2) + Words{"--max-restarts=2"}, kMeetUntilTold);
@@ -167,7 +167,7 @@ TEST_CASE("parts: an agent that is killed costs its workers and a round, also th
   CHECK(hosts.all_gone());
 }
 
-TEST_CASE("parts: a node whose agents are killed again and again ends, and says why no other is started",
+TEST_CASE("sidecars: a node whose agents are killed again and again ends, and says why no other is started",
           "[launcher][integration]") {
   const Hosts hosts(2);
   NodesJob job(hosts, c10d_job("1:2") + Words{"--max-restarts=9"}, kMeetUntilTold);
@@ -186,7 +186,7 @@ TEST_CASE("parts: a node whose agents are killed again and again ends, and says 
   CHECK(hosts.all_gone());
 }
 
-TEST_CASE("parts: a killed store restarts a round whose workers use it, and no other", "[launcher][integration]") {
+TEST_CASE("sidecars: a killed store restarts a round whose workers use it, and no other", "[launcher][integration]") {
   const Hosts hosts(2);
   for (const bool use_it : {true, false}) {
     CAPTURE(use_it);
@@ -195,7 +195,7 @@ TEST_CASE("parts: a killed store restarts a round whose workers use it, and no o
     // The link of node 1's agent, and the workers' connections if they keep them.
     const int expected = use_it ? 3 : 1;
     wait_until([&] { return connections_at_port(job.on(0).pid()) == expected; });
-    replace_part(job.on(0), "ddp-store");
+    replace_sidecar(job.on(0), "ddp-store");
     if (use_it) {
       for (const int host : {0, 1}) job.on(host).wait_for("ready", 2);
       CHECK(count(job.on(1).err(), "restart 1 of 1: the store is gone: ddp-store (pid ") == 1);

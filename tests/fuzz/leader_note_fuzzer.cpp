@@ -8,27 +8,27 @@
 #include <string>
 #include <variant>
 
-#include "launcher/coordination/holder_note.hpp"
+#include "launcher/coordination/leader_note.hpp"
 #include "rendezvous/base/check.hpp"
 #include "rendezvous/net/addresses/numeric_address.hpp"
 #include "tests/fuzz/shown.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace ddp::launcher;
-  const auto read = read_holder_note(std::string(reinterpret_cast<const char*>(data), size));
+  const auto read = read_leader_note(std::string(reinterpret_cast<const char*>(data), size));
   if (const auto* why = std::get_if<std::string>(&read)) {
     DDP_CHECK(!why->empty());
     ddp::fuzz::check_line(*why);
     return 0;
   }
-  const auto& note = std::get<HolderNote>(read);
+  const auto& note = std::get<LeaderNote>(read);
   ddp::fuzz::check_line(note.node);
   ddp::fuzz::check_line(note.host);
   DDP_CHECK(note.port != 0 && !note.addresses.empty() && note.addresses.size() <= kMostNoteAddresses);
   for (const std::string& address : note.addresses)
     DDP_CHECK(!ddp::rendezvous::numeric_address(address).empty(), address);
-  const auto again = read_holder_note(text_of(note));
-  const auto* same = std::get_if<HolderNote>(&again);
+  const auto again = read_leader_note(text_of(note));
+  const auto* same = std::get_if<LeaderNote>(&again);
   DDP_CHECK(same != nullptr && *same == note, text_of(note));
   return 0;
 }

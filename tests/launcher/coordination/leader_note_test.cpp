@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "launcher/coordination/holder_note.hpp"
+#include "launcher/coordination/leader_note.hpp"
 
 #include <catch2/catch.hpp>
 #include <string>
@@ -9,22 +9,22 @@ using namespace ddp::launcher;
 
 namespace {
 
-const HolderNote kNote = {.node = "5d1f", .host = "node0", .addresses = {"10.0.0.1", "fd00::1"}, .port = 40313};
+const LeaderNote kNote = {.node = "5d1f", .host = "node0", .addresses = {"10.0.0.1", "fd00::1"}, .port = 40313};
 
 std::string why_none(const std::string& text) {
-  const auto read = read_holder_note(text);
+  const auto read = read_leader_note(text);
   const auto* why = std::get_if<std::string>(&read);
   return why ? *why : "it was believed";
 }
 
 }  // namespace
 
-TEST_CASE("holder note: what is written is read", "[launcher][unit]") {
+TEST_CASE("leader note: what is written is read", "[launcher][unit]") {
   CHECK(text_of(kNote) == "node 5d1f\nhost node0\naddress 10.0.0.1\naddress fd00::1\nport 40313\n");
-  CHECK(std::get<HolderNote>(read_holder_note(text_of(kNote))) == kNote);
+  CHECK(std::get<LeaderNote>(read_leader_note(text_of(kNote))) == kNote);
 }
 
-TEST_CASE("holder note: what leads nowhere, or cannot be shown, is none", "[launcher][unit]") {
+TEST_CASE("leader note: what leads nowhere, or cannot be shown, is none", "[launcher][unit]") {
   const std::string rest = "host a\naddress 10.0.0.1\nport 1\n";
   CHECK(why_none("node n\n" + rest) == "it was believed");
   for (const std::string& text :

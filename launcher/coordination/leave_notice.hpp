@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the keeper tells the coordinator when an agent was killed: that this node has left. Without it the coordinator
-// would wait for the agent's link to come back (kReconnectWindow).
+// The keeper's notice to the coordinator, when an agent was killed, that this node has left. Without the notice the
+// coordinator would wait for the agent's link to come back (kReconnectWindow).
 //
 //     agent ── prepare(), at each report ──▶ shared memory ── the agent dies; all of its processes are dead ──▶
 //     keeper ── send() ──▶ coordinator: a new link of the same incarnation, and one message on it with `left`
 //
-// The message goes out only when no process of the node is left, so that the others may go on at once. If it cannot be
+// The notice goes out only when no process of the node is left, so that the others may go on at once. If it cannot be
 // sent, the coordinator finds out by itself as before.
 #pragma once
 
@@ -13,21 +13,20 @@
 #include <string>
 
 #include "launcher/config/launch_config.hpp"
+#include "launcher/process/shared_page.hpp"
 #include "rendezvous/link/messages.hpp"
 
 namespace ddp::launcher {
 
-class Farewell {
+class LeaveNotice {
  public:
-  // Makes the shared memory: call it before the fork. Without memory it sends nothing.
-  Farewell();
-  ~Farewell();
-  Farewell(const Farewell&) = delete;
-  Farewell& operator=(const Farewell&) = delete;
+  // Makes the shared memory: call it before the fork. Throws rendezvous::Error.
+  LeaveNotice();
+  ~LeaveNotice();
 
   // In the agent: the node's newest state, and the coordinator's numeric address.
   void prepare(const std::string& address, std::uint16_t port, const rendezvous::AgentState& state);
-  // In the agent: it leaves by itself, so there is nothing to tell.
+  // In the agent: it leaves by itself, so there is no notice to send.
   void clear();
 
   // In the keeper: sends what was prepared, if anything was, and gives up after a second. `why` says what happened to
@@ -36,7 +35,7 @@ class Farewell {
 
  private:
   struct Page;
-  Page* page_ = nullptr;
+  SharedPage<Page> page_;
 };
 
 }  // namespace ddp::launcher

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the node that coordinates says of itself in etcd, so that the others find it: the note of the holder's key.
+// Where the leader of a job is, in the note of its key in etcd, so that the other nodes find it.
 //
 //     node 5d1f0e6a9c3b7284         names its ddprun
 //     host node0
@@ -18,19 +18,19 @@
 
 namespace ddp::launcher {
 
-struct HolderNote {
+struct LeaderNote {
   std::string node;
   std::string host;  // for people
   std::vector<std::string> addresses;
   std::uint16_t port = 0;
-  bool operator==(const HolderNote&) const = default;
+  bool operator==(const LeaderNote&) const = default;
 };
 
 inline constexpr std::size_t kMostNoteBytes = 8 << 10;
 inline constexpr std::size_t kMostNoteAddresses = 64;
 
-std::string text_of(const HolderNote& note);
+std::string text_of(const LeaderNote& note);
 // Returns the note, or why this is none: "line 3 is strange".
-std::variant<HolderNote, std::string> read_holder_note(const std::string& text);
+std::variant<LeaderNote, std::string> read_leader_note(const std::string& text);
 
 }  // namespace ddp::launcher

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "launcher/coordination/holder_note.hpp"
+#include "launcher/coordination/leader_note.hpp"
 
 #include <algorithm>
 #include <cctype>
@@ -27,7 +27,7 @@ bool leads_somewhere(const std::string& address) {
 }
 
 // Takes one line. Returns whether it may be part of a note.
-bool take_line(const std::string& name, const std::string& value, HolderNote& note) {
+bool take_line(const std::string& name, const std::string& value, LeaderNote& note) {
   if (!is_plain(value)) return false;
   if (name == "node" && note.node.empty()) {
     note.node = value;
@@ -46,15 +46,15 @@ bool take_line(const std::string& name, const std::string& value, HolderNote& no
 
 }  // namespace
 
-std::string text_of(const HolderNote& note) {
+std::string text_of(const LeaderNote& note) {
   std::string text = "node " + note.node + "\nhost " + note.host + "\n";
   for (const std::string& address : note.addresses) text += "address " + address + "\n";
   return text + "port " + std::to_string(note.port) + "\n";
 }
 
-std::variant<HolderNote, std::string> read_holder_note(const std::string& text) {
+std::variant<LeaderNote, std::string> read_leader_note(const std::string& text) {
   if (text.size() > kMostNoteBytes) return "it has " + rendezvous::describe_bytes(text.size());
-  HolderNote note;
+  LeaderNote note;
   std::istringstream lines(text);
   int number = 0;
   for (std::string line; std::getline(lines, line);) {
