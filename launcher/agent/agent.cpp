@@ -107,32 +107,12 @@ class Agent {
         processes_(io_, config, host_, inherited_limits, guarded, core_.state(), out_,
                    [this](const AgentEvent& event) { on_process(event); }),
         update_timer_(io_),
-        local_(io_, config, host_, incarnation_, guarded, out_.log,
-               {.workers = [this] { return processes_.running_workers(); },
-                .add_calls = [this](WorkerView& worker) { processes_.add_calls(worker); },
-                .stack_workers = [this] { return processes_.workers_with_stacks(); },
+        local_(io_, config, host_, incarnation_, guarded, out_, processes_, core_,
+               {.handle = [this](const AgentEvent& event) { driver_.handle(event); },
                 .call_memory = [this](int local_rank) { return give_call_memory(local_rank); },
-                .link = [this] { return core_.link_delay(); },
-                .log_folder = [this] { return config_.logs.writes_logs() ? out_.attempts.root() : std::string(); },
-                .local_rank_of = [this](const std::string& id) { return processes_.local_rank_of(id); },
-                .stays =
-                    [this](int local_rank, bool stays) {
-                      driver_.handle(WorkerStays{local_rank, stays});
-                    },
-                .lost_after = [this] { return core_.lost_after(); },
-                .quiet =
-                    [this](int local_rank, int round) {
-                      driver_.handle(WorkerQuiet{local_rank, round});
-                    },
-                .end_when_revoked =
-                    [this](int local_rank, SocketChoice connections) {
-                      return processes_.end_when_revoked(local_rank, std::move(connections));
-                    },
                 .look = [this](const std::string& what) { return looks_.begin(what); }}),
-        looks_(io_, incarnation_,
-               {.view = [this] { return local_.view(); },
-                .workers = [this] { return processes_.workers_with_stacks(); },
-                .ask = [this](const rendezvous::LookRequest& request) { return ask_coordinator(request); },
+        looks_(io_, incarnation_, local_, processes_,
+               {.ask = [this](const rendezvous::LookRequest& request) { return ask_coordinator(request); },
                 .answer = [this](const rendezvous::LookAnswer& answer) { link_->send(answer); },
                 .obey = [this](const rendezvous::LookRequest& order) { return obey(order); }}),
         stack_helper_(io_),
@@ -200,7 +180,7 @@ class Agent {
       return;
     }
     if (signal == SIGTSTP) return driver_.handle(Suspend{});
-    if (signal == SIGCONT) return driver_.handle(Resume{});
+    if (signal == SIGCONT) return driver_.handle(Suspend{.is_over = true});
     if (signal == SIGWINCH) out_.output.resize();
     if (signal == SIGUSR1 || signal == SIGUSR2 || signal == SIGWINCH) pass_on(signal, sender);
   }
@@ -435,10 +415,8 @@ class Agent {
     local_.revoke();  // first the page, so that a worker whose wait ends sees why
     processes_.end_connections();
   }
-  void carry_out(const EndWorker& action) { processes_.stop_worker(action.local_rank); }
   void carry_out(const ReadWords& action) { processes_.read_words(action.local_ranks); }
-
-  void carry_out(const KillWorker& action) { processes_.kill_worker(action.local_rank); }
+  void carry_out(const SignalWorker& action) { processes_.stop_worker(action.local_rank, action.signal); }
 
   // A worker that is within an update of its kept memory finishes it first, so that some worker's memory is whole.
   // Where their stacks are wanted, they are taken first.
@@ -478,14 +456,11 @@ class Agent {
     });
   }
 
-  void carry_out(const SuspendWorkers&) {
+  void carry_out(const SuspendWorkers& action) {
+    processes_.suspend(action.is_over);
+    if (action.is_over) return hang_watch_.resume();
     hang_watch_.suspend();
     hang_judge_.end();
-    processes_.suspend();
-  }
-  void carry_out(const ResumeWorkers&) {
-    processes_.resume();
-    hang_watch_.resume();
   }
   void carry_out(const KillDescendants&) {
     end_diagnosis();

@@ -6,6 +6,8 @@
 #include <csignal>
 #include <utility>
 
+#include "launcher/agent/local_service.hpp"
+#include "launcher/agent/round_processes.hpp"
 #include "launcher/local/job_answers.hpp"
 #include "launcher/stacks/stack_json.hpp"
 #include "launcher/text/json_text.hpp"
@@ -59,8 +61,13 @@ struct JobLooks::Look {
   std::string text;
 };
 
-JobLooks::JobLooks(asio::io_context& io, std::string incarnation, Sources sources)
-    : io_(io), incarnation_(std::move(incarnation)), sources_(std::move(sources)) {}
+JobLooks::JobLooks(asio::io_context& io, std::string incarnation, LocalService& local, const RoundProcesses& processes,
+                   Sources sources)
+    : io_(io),
+      incarnation_(std::move(incarnation)),
+      local_(local),
+      processes_(processes),
+      sources_(std::move(sources)) {}
 
 JobLooks::~JobLooks() { stop(); }
 
@@ -116,14 +123,14 @@ void JobLooks::wait_for_end(std::int64_t number, bool is_asked) {
 
 void JobLooks::on_request(const LookRequest& request) {
   if (request.what == "stacks") return take_stacks(request.number);
-  std::string text = request.what == "state" ? to_json(sources_.view()) : sources_.obey(request);
+  std::string text = request.what == "state" ? to_json(local_.view()) : sources_.obey(request);
   if (text.size() > rendezvous::kMaxLookBytes) text = error_json("its answer is too large to be sent");
   if (text.empty()) text = error_json("its ddprun knows no such question: " + request.what);
   sources_.answer({request.number, "", std::move(text)});
 }
 
 void JobLooks::take_stacks(std::int64_t number) {
-  const auto workers = sources_.workers();
+  const auto workers = processes_.workers_with_stacks();
   if (workers.empty()) return sources_.answer({number, "", "[]"});
   const auto helper = taking_[number] = std::make_shared<StackHelper>(io_);
   helper->take(workers, kStacksOfNode, [this, number](const std::vector<WorkerStacks>& stacks) {

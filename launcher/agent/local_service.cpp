@@ -69,15 +69,22 @@ void members(Json& json, AgentRequest& request) {
 }
 
 LocalService::LocalService(rendezvous::asio::io_context& io, const LaunchConfig& config, const std::string& host,
-                           const std::string& incarnation, const Guarded& guarded, Log& log, Sources sources)
-    : config_(config), host_(host), log_(log), sources_(std::move(sources)), stack_helper_(io) {
+                           const std::string& incarnation, const Guarded& guarded, NodeOutput& out,
+                           RoundProcesses& processes, const AgentCore& core, Sources sources)
+    : config_(config),
+      host_(host),
+      out_(out),
+      processes_(processes),
+      core_(core),
+      sources_(std::move(sources)),
+      stack_helper_(io) {
   if (config.keep_memory != KeepMemory::No) {
     const int of_groups = config.workers;  // a control group for each
     kept_.emplace(config.workers,
                   static_cast<std::size_t>(of_groups + descriptors_of_streams(config.logs, config.workers)));
   }
   if (kept_ && config.job.max_restarts == 0 && config.job.min_nodes == config.job.max_nodes) {
-    log.warning("kept_memory", "--keep-memory is of use only with --max-restarts, since this job is never restarted");
+    log_.warning("kept_memory", "--keep-memory is of use only with --max-restarts, since this job is never restarted");
   }
   try {
     page_ = std::make_unique<AgentPage>(config.workers);
@@ -86,8 +93,8 @@ LocalService::LocalService(rendezvous::asio::io_context& io, const LaunchConfig&
     socket_ = std::make_unique<AgentSocket>(
         io, path, [this](const rendezvous::DescriptorMessage& request) { return answer(request); });
   } catch (const rendezvous::Error& error) {
-    log.info("local", std::string(error.what()) + "; `ddprun ps` does not show this job");
-    if (kept_) log.warning("kept_memory", "--keep-memory has no effect: " + std::string(error.what()));
+    log_.info("local", std::string(error.what()) + "; `ddprun ps` does not show this job");
+    if (kept_) log_.warning("kept_memory", "--keep-memory has no effect: " + std::string(error.what()));
   }
 }
 
@@ -156,7 +163,7 @@ void LocalService::plan_kept_memory(const rendezvous::Assignment& assignment) {
 
 bool LocalService::is_updating() const {
   if (!kept_) return false;
-  const auto running = sources_.workers();
+  const auto running = processes_.running_workers();
   return std::any_of(running.begin(), running.end(),
                      [this](const WorkerView& worker) { return kept_->is_updating(worker.rank - facts_.base_rank); });
 }
@@ -178,7 +185,7 @@ AgentSocket::Answer LocalService::answer(const rendezvous::DescriptorMessage& me
   if (ask.starts_with("job")) return look(ask == "job" ? "state" : ask.substr(std::min(ask.size(), kOfJob.size())));
   const std::set<std::string> of_workers = {"page", "calls", "keep", "kept", "stay", "quiet", "connections"};
   if (of_workers.count(ask) == 0) return refusal("nothing can be asked by this name: " + ask);
-  const auto local_rank = sources_.local_rank_of(asked->incarnation);
+  const auto local_rank = processes_.local_rank_of(asked->incarnation);
   if (!local_rank) return refusal("no worker of this round has this incarnation");
   if (ask == "keep") return hand_out(*local_rank, *asked);
   if (ask == "calls") return hand_out_call_memory(*local_rank, *asked);
@@ -192,21 +199,21 @@ AgentSocket::Answer LocalService::note_survivor(const std::string& ask, int loca
   JsonObject answer;
   answer.number("version", kAgentSocketVersion);
   if (ask == "quiet") {
-    sources_.quiet(local_rank, request.round);
+    sources_.handle(WorkerQuiet{local_rank, request.round});
     return {answer.str()};
   }
   if (ask == "connections") {
     SocketChoice choice{inodes_in(request.sockets), request.others == 1};
-    const bool ends_them = sources_.end_when_revoked(local_rank, std::move(choice));
+    const bool ends_them = processes_.end_when_revoked(local_rank, std::move(choice));
     return {answer.number("ends_them", ends_them ? 1 : 0).str()};
   }
   const bool stays = config_.job.survivors_stay && request.stays == 1;
-  sources_.stays(local_rank, stays);
-  return {answer.number("stays", stays ? 1 : 0).number("lost_after_ms", sources_.lost_after().count()).str()};
+  sources_.handle(WorkerStays{local_rank, stays});
+  return {answer.number("stays", stays ? 1 : 0).number("lost_after_ms", core_.lost_after().count()).str()};
 }
 
 AgentSocket::Answer LocalService::take_stacks() {
-  const auto workers = sources_.stack_workers();
+  const auto workers = processes_.workers_with_stacks();
   if (workers.empty()) return refusal("it has no workers here now");
   try {
     AgentSocket::Answer answer{JsonObject().number("version", kAgentSocketVersion).str()};
@@ -294,10 +301,10 @@ AgentView LocalService::view() {
                     .epoch = facts_.epoch.data(),
                     .facts = facts_,
                     .phase = phase_,
-                    .link = sources_.link(),
-                    .log_folder = sources_.log_folder(),
+                    .link = core_.link_delay(),
+                    .log_folder = config_.logs.writes_logs() ? out_.attempts.root() : "",
                     .gpus = {},
-                    .workers = sources_.workers()};
+                    .workers = processes_.running_workers()};
   for (const GpuUse& use : gpus_.newest()) {
     GpuView& gpu = view.gpus.emplace_back(GpuView{use.index, use.percent, use.memory, use.capacity});
     for (const WorkerView& worker : view.workers) {
@@ -307,7 +314,7 @@ AgentView LocalService::view() {
   for (WorkerView& worker : view.workers) {
     worker.local_rank = worker.rank - facts_.base_rank;
     worker.usage = usage_of(worker.pid);
-    sources_.add_calls(worker);
+    processes_.add_calls(worker);
     const auto shown = page_ ? page_->worker(worker.local_rank) : std::nullopt;
     if (!shown || shown->step < 0) continue;
     worker.step = shown->step;

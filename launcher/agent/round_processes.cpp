@@ -170,7 +170,7 @@ void RoundProcesses::start_workers() {
     on_workers_started(spawn(std::move(start_->commands)));
   } catch (const Error& error) {
     drop_start();
-    handle_(SpawnFailed{error.what(), now()});
+    handle_(NeverStarted{error.what(), now()});
   }
 }
 
@@ -314,7 +314,7 @@ void RoundProcesses::start_in_place(int local_rank) {
     out_.output.begin_round();
     missing_.push_back(std::move(pending));
   } catch (const Error& error) {
-    return handle_(MissingNeverStarted{local_rank, error.what()});
+    return missing_never_started(local_rank, error.what());
   }
   fork_missing();
 }
@@ -332,9 +332,17 @@ void RoundProcesses::fork_missing() {
       commands.push_back(std::move(starting.command));
       on_missing_started(starting.local_rank, spawn(std::move(commands)));
     } catch (const Error& error) {
-      handle_(MissingNeverStarted{starting.local_rank, error.what()});
+      missing_never_started(starting.local_rank, error.what());
     }
   }
+}
+
+void RoundProcesses::missing_never_started(int local_rank, const std::string& why) {
+  handle_(WorkerExited{.local_rank = local_rank,
+                       .status = {.code = 1, .signal = 0},
+                       .time = now(),
+                       .message = "no process could be started in its place: " + why,
+                       .exiting = {}});
 }
 
 void RoundProcesses::on_missing_started(int local_rank, Spawned spawned) {
@@ -354,20 +362,6 @@ void RoundProcesses::on_missing_started(int local_rank, Spawned spawned) {
   if (const auto end = ends.find(worker.pid); end != ends.end()) on_worker_exit(worker, end->second);
 }
 
-void RoundProcesses::stop_worker(int local_rank) {
-  const Worker& worker = workers_[static_cast<std::size_t>(local_rank)];
-  if (!worker.is_there()) return;
-  ::kill(-worker.pid, SIGCONT);
-  if (::kill(-worker.pid, SIGTERM) != 0) ::kill(worker.pid, SIGTERM);
-  asked_groups_.insert(worker.pid);
-}
-
-void RoundProcesses::kill_worker(int local_rank) {
-  const Worker& worker = workers_[static_cast<std::size_t>(local_rank)];
-  if (!worker.is_there()) return;
-  if (::kill(-worker.pid, SIGKILL) != 0) ::kill(worker.pid, SIGKILL);
-}
-
 // Returns whether the workers are still to come, so that nothing else can reach them.
 bool RoundProcesses::cancel_start() {
   if (!start_) return false;
@@ -381,13 +375,16 @@ bool RoundProcesses::cancel_start() {
 void RoundProcesses::stop(int signal) {
   if (cancel_start()) return;
   if (file_timer_) file_timer_->end_round();  // they have their grace
-  for (const Worker& worker : workers_) {
-    if (!worker.is_there()) continue;
-    ::kill(-worker.pid, SIGCONT);  // a stopped process would not hear it; first, since it takes back a SIGTSTP
-    // One that was forked a moment ago may lead no group yet; for itself the signal waits until it has been executed.
-    if (::kill(-worker.pid, signal) != 0) ::kill(worker.pid, signal);
-    asked_groups_.insert(worker.pid);
-  }
+  for (const Worker& worker : workers_) stop_worker(local_rank_of(worker), signal);
+}
+
+void RoundProcesses::stop_worker(int local_rank, int signal) {
+  const Worker& worker = workers_[static_cast<std::size_t>(local_rank)];
+  if (!worker.is_there()) return;
+  ::kill(-worker.pid, SIGCONT);  // a stopped process would not hear it; first, since it takes back a SIGTSTP
+  // One that was forked a moment ago may lead no group yet; for itself the signal waits until it has been executed.
+  if (::kill(-worker.pid, signal) != 0) ::kill(worker.pid, signal);
+  asked_groups_.insert(worker.pid);
 }
 
 void RoundProcesses::pass_on(int signal) const {
@@ -408,11 +405,10 @@ std::vector<int> RoundProcesses::ranks_without_handler(int signal) const {
 
 // Not only their process groups: a job inside the job is in sessions of its own. SIGTSTP would not do, since it stops
 // nothing in a session without a shell. Twice, for what the first ones were starting meanwhile.
-void RoundProcesses::suspend() {
+void RoundProcesses::suspend(bool is_over) {
+  if (is_over) return signal_descendants(SIGCONT);
   for (int pass = 0; pass < 2; ++pass) signal_descendants(SIGSTOP);
 }
-
-void RoundProcesses::resume() { signal_descendants(SIGCONT); }
 
 void RoundProcesses::kill() {
   if (cancel_start()) return;

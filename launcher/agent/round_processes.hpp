@@ -2,8 +2,8 @@
 // The processes of a round on this node: starts the workers, sees them die, reaps them and kills what they leave, and
 // turns all of it into events for AgentCore. The warm parent (--preload), which outlives rounds, is here too.
 //
-//     start() ──▶ WorkersStarted, SpawnFailed or NeverStarted
-//     start_missing() ──▶ MissingStarted or MissingNeverStarted, for each
+//     start() ──▶ WorkersStarted or NeverStarted
+//     start_missing() ──▶ MissingStarted or WorkerExited, for each
 //                 WorkerDying, WorkerExited      for each worker
 //     clear() ──▶ AllGone                        no process of the round is left
 //
@@ -65,21 +65,18 @@ class RoundProcesses {
   void start(rendezvous::Assignment assignment, std::string agent_socket);
 
   // Begins a round with the workers that live, and starts another process in each of these places, the processes of
-  // which are reaped. What those have left is killed. Answers MissingStarted or MissingNeverStarted for each.
+  // which are reaped. What those have left is killed. Answers MissingStarted for each, or WorkerExited if no process
+  // could be started.
   void start_missing(rendezvous::Assignment assignment, const std::vector<int>& local_ranks);
-  // Asks one worker to end, with its process group.
-  void stop_worker(int local_rank);
-  // Kills one worker with its process group.
-  void kill_worker(int local_rank);
 
-  // Sends a signal that asks workers to end to their process groups.
+  // Send a signal that ends workers, or asks them to end, to their process groups.
   void stop(int signal);
+  void stop_worker(int local_rank, int signal);
   // Sends a signal to the workers themselves, not to what they have started: their handlers are the ones meant.
   void pass_on(int signal) const;
   // Returns the ranks of workers that the signal would end, since they do not handle it.
   std::vector<int> ranks_without_handler(int signal) const;
-  void suspend();
-  void resume();
+  void suspend(bool is_over);
   void kill();
   // Kills what this worker, which has exited, left; `grace` is the time that it had, for the user.
   void kill_leftovers(int local_rank, std::chrono::milliseconds grace);
@@ -185,6 +182,7 @@ class RoundProcesses {
   void start_in_place(int local_rank);
   void fork_missing();
   void on_missing_started(int local_rank, Spawned spawned);
+  void missing_never_started(int local_rank, const std::string& why);
   void filter_lines(int attempt);
   void on_workers_started(Spawned spawned);
   void drop_start();

@@ -38,7 +38,7 @@ class TraceFeed {
   void on(const MissingStarted& event);
   void on(const WorkerDying& event);
   void on(const WorkerExited& event);
-  void on(const SpawnFailed& event);
+  void on(const NeverStarted& event);
   void on(const AllGone& event);
   template <typename Other>
   void on(const Other&) {}

@@ -6,6 +6,8 @@
 #include <tuple>
 #include <vector>
 
+#include "tests/launcher/agent/stepped_agent.hpp"
+
 using namespace ddp::launcher;
 using ddp::rendezvous::Directive;
 using ddp::rendezvous::ExitStatus;
@@ -23,33 +25,18 @@ ddp::rendezvous::Assignment place(int base_rank = 0) {
 }
 
 // An agent with two workers, and 5 s of grace by default, and the actions of its last step.
-struct Fixture {
+struct Fixture : SteppedAgent {
   explicit Fixture(std::string coordinator = "", seconds shutdown_timeout = seconds(5))
-      : core({.job = {.id = "j", .max_restarts = 3},
-              .incarnation = "i",
-              .host = "a",
-              .workers = 2,
-              .coordinator = std::move(coordinator),
-              .join_timeout = seconds(60),
-              .shutdown_timeout = shutdown_timeout}) {
+      : SteppedAgent({.job = {.id = "j", .max_restarts = 3},
+                      .incarnation = "i",
+                      .host = "a",
+                      .workers = 2,
+                      .coordinator = std::move(coordinator),
+                      .join_timeout = seconds(60),
+                      .shutdown_timeout = shutdown_timeout}) {
     step(LinkUp{});
   }
 
-  AgentCore core;
-  TimePoint now{};
-  std::vector<AgentAction> actions;
-
-  void step(const AgentEvent& event) {
-    actions.clear();
-    core.step(now, event, actions);
-  }
-  template <typename Action>
-  const Action* find() const {
-    for (const AgentAction& action : actions) {
-      if (const auto* found = std::get_if<Action>(&action)) return found;
-    }
-    return nullptr;
-  }
   void run(int round, int base_rank = 0) {
     Directive directive{.kind = Directive::Kind::Run, .round = round};
     directive.assignment = place(base_rank);
@@ -265,18 +252,18 @@ TEST_CASE("agent: what a worker left before the stop has no more than its own ti
 }
 
 TEST_CASE("agent: what the workers left is killed at once where they would be", "[launcher][unit]") {
-  const auto lingering = [] {
-    Fixture agent;
-    agent.run(1);
-    agent.stop(1);
-    agent.exit(0, {.signal = SIGTERM});
-    agent.exit(1, {.signal = SIGTERM});
-    return agent;
+  struct Lingering : Fixture {
+    Lingering() {
+      run(1);
+      stop(1);
+      exit(0, {.signal = SIGTERM});
+      exit(1, {.signal = SIGTERM});
+    }
   };
-  Fixture told = lingering();
+  Lingering told;
   told.stop(1, SIGKILL);
   CHECK(told.find<KillDescendants>());
-  Fixture guardian = lingering();
+  Lingering guardian;
   guardian.step(GuardianGone{});
   CHECK(guardian.find<KillDescendants>());
   Fixture killed;
@@ -479,7 +466,7 @@ TEST_CASE("agent: told to stop a round that it never started, it answers that it
 TEST_CASE("agent: workers that could not be started are a failure with the reason", "[launcher][unit]") {
   Fixture agent;
   agent.step(DirectiveArrived{{.kind = Directive::Kind::Run, .round = 1, .assignment = place()}});
-  agent.step(SpawnFailed{"no more processes"});
+  agent.step(NeverStarted{"no more processes"});
   REQUIRE(agent.find<SendReport>());
   CHECK(agent.find<SendReport>()->state.phase == WorkersPhase::Idle);
   CHECK(agent.find<SendReport>()->state.failures.at(0).message == "no more processes");
@@ -785,9 +772,11 @@ TEST_CASE("agent: a suspended job's workers are stopped until it goes on, also t
   Fixture agent;
   agent.run(1);
   agent.step(Suspend{});
-  CHECK(agent.find<SuspendWorkers>());
-  agent.step(Resume{});
-  CHECK(agent.find<ResumeWorkers>());
+  REQUIRE(agent.find<SuspendWorkers>());
+  CHECK_FALSE(agent.find<SuspendWorkers>()->is_over);
+  agent.step(Suspend{.is_over = true});
+  REQUIRE(agent.find<SuspendWorkers>());
+  CHECK(agent.find<SuspendWorkers>()->is_over);
 
   Fixture idle;
   idle.step(Suspend{});
@@ -802,12 +791,13 @@ TEST_CASE("agent: workers that are to end are resumed for it, and not suspended"
   agent.step(Suspend{});
   agent.stop(1);
   CHECK(agent.find<SignalWorkers>());
-  CHECK(agent.find<ResumeWorkers>());
+  REQUIRE(agent.find<SuspendWorkers>());
+  CHECK(agent.find<SuspendWorkers>()->is_over);
 
   Fixture stopping;
   stopping.run(1);
   stopping.stop(1);
-  CHECK_FALSE(stopping.find<ResumeWorkers>());
+  CHECK_FALSE(stopping.find<SuspendWorkers>());
   stopping.step(Suspend{});
   CHECK(stopping.actions.empty());
 }
