@@ -26,15 +26,14 @@
 #include "launcher/diagnosis/stack_helper.hpp"
 #include "launcher/diagnosis/tell_stacks.hpp"
 #include "launcher/guardian/guardian.hpp"
+#include "launcher/local/job_answers.hpp"
+#include "launcher/local/page/page_server.hpp"
 #include "launcher/output/log.hpp"
 #include "launcher/output/stream_route.hpp"
-#include "launcher/page/page_server.hpp"
 #include "launcher/process/limits.hpp"
 #include "launcher/process/process_tree.hpp"
 #include "launcher/report/issue_report.hpp"
 #include "launcher/report/node_facts.hpp"
-#include "launcher/text/json_text.hpp"
-#include "launcher/text/ranges.hpp"
 #include "rendezvous/base/error.hpp"
 #include "rendezvous/base/random_id.hpp"
 #include "rendezvous/base/text.hpp"
@@ -124,7 +123,7 @@ class Agent {
                     config.job.max_nodes == 1 ? own_verdicts() : verdicts_of_all_nodes()),
         hang_judge_(io_, config.hang_timeout, host_,
                     {.ask = [this](const std::string& what, const std::string& text,
-                                   const HangJudge::Answered& answered) { ask_nodes(what, text, answered); },
+                                   const HangJudge::Answered& answered) { looks_.ask(what, text, answered); },
                      .stillness = [this] { return hang_watch_.stillness(); }},
                     out_.log, [this](const Hang& hang) { act_on(hang); }) {}
 
@@ -232,16 +231,6 @@ class Agent {
     return {.stands_still = {},
             .goes_on = [this] { hang_judge_.goes_on(); },
             .proof_holds = [this] { hang_judge_.stands_still(); }};
-  }
-
-  void ask_nodes(const std::string& what, const std::string& text, const HangJudge::Answered& answered) {
-    looks_.ask(what, text, [answered](const std::vector<JobLooks::NodeText>& answers) {
-      std::vector<HangJudge::Answer> nodes;
-      for (const auto& [node, said] : answers) {
-        nodes.push_back({node.host, node.node_rank, node.base_rank, node.slots, said});
-      }
-      answered(nodes);
-    });
   }
 
   void act_on(const Hang& hang) {
@@ -361,21 +350,14 @@ class Agent {
     }
     if (order == kStopOrder) {
       asio::post(io_, [this] { driver_.handle(StopSignal{SIGTERM}); });  // the answer goes first
-      return JsonObject().text("done", order).str();
+      return node_done(order);
     }
     const auto signal = signal_of_order(order);
     if (!signal) return "";
     const std::vector<int> ranks = processes_.ranks_without_handler(*signal);
-    if (!ranks.empty()) {
-      const bool is_one = ranks.size() == 1;
-      return JsonObject()
-          .text("error", describe_ranks(ranks) + (is_one ? " does" : " do") + " not handle " +
-                             rendezvous::signal_name(*signal) + ", which would end " + (is_one ? "it" : "them") +
-                             ": it was not sent")
-          .str();
-    }
+    if (!ranks.empty()) return signal_not_sent(ranks, *signal);
     processes_.pass_on(*signal);
-    return JsonObject().text("done", order).str();
+    return node_done(order);
   }
 
   bool ask_coordinator(const rendezvous::LookRequest& request) {

@@ -8,9 +8,8 @@
 
 #include "launcher/agent/local_service.hpp"
 #include "launcher/agent/round_processes.hpp"
+#include "launcher/diagnosis/stacks/stack_json.hpp"
 #include "launcher/local/job_answers.hpp"
-#include "launcher/stacks/stack_json.hpp"
-#include "launcher/text/json_text.hpp"
 #include "rendezvous/base/error.hpp"
 #include "rendezvous/base/pipe.hpp"
 #include "rendezvous/base/text.hpp"
@@ -32,8 +31,6 @@ constexpr std::chrono::milliseconds kStacksOfNode{7000};    // less than the coo
 constexpr std::chrono::seconds kReadWithin{10};             // for the program, once the answer is there
 constexpr char kSaveOrder[] = "save:";
 constexpr char kNoCoordinator[] = "the coordinator cannot be asked now, so that only this node is shown";
-
-std::string error_json(const std::string& why) { return JsonObject().text("error", why).str(); }
 
 }  // namespace
 
@@ -124,8 +121,8 @@ void JobLooks::wait_for_end(std::int64_t number, bool is_asked) {
 void JobLooks::on_request(const LookRequest& request) {
   if (request.what == "stacks") return take_stacks(request.number);
   std::string text = request.what == "state" ? to_json(local_.view()) : sources_.obey(request);
-  if (text.size() > rendezvous::kMaxLookBytes) text = error_json("its answer is too large to be sent");
-  if (text.empty()) text = error_json("its ddprun knows no such question: " + request.what);
+  if (text.size() > rendezvous::kMaxLookBytes) text = node_error("its answer is too large to be sent");
+  if (text.empty()) text = node_error("its ddprun knows no such question: " + request.what);
   sources_.answer({request.number, "", std::move(text)});
 }
 
@@ -134,8 +131,8 @@ void JobLooks::take_stacks(std::int64_t number) {
   if (workers.empty()) return sources_.answer({number, "", "[]"});
   const auto helper = taking_[number] = std::make_shared<StackHelper>(io_);
   helper->take(workers, kStacksOfNode, [this, number](const std::vector<WorkerStacks>& stacks) {
-    std::string text = stacks.empty() ? error_json("it took no stacks in time") : stacks_json(stacks);
-    if (text.size() > rendezvous::kMaxLookBytes) text = error_json("its stacks are too large to be sent");
+    std::string text = stacks.empty() ? node_error("it took no stacks in time") : stacks_json(stacks);
+    if (text.size() > rendezvous::kMaxLookBytes) text = node_error("its stacks are too large to be sent");
     asio::post(io_, [this, number] { taking_.erase(number); });  // not while it runs
     sources_.answer({number, "", std::move(text)});
   });
@@ -192,7 +189,7 @@ void JobLooks::finish(std::int64_t number, LookEnd end) {
 }
 
 void JobLooks::hand_over(Look& look, const LookEnd& end) {
-  std::vector<NodeText> answers;
+  std::vector<HangJudge::Answer> answers;
   for (const auto& node : end.facts.nodes) {
     if (node.node_rank >= 0) answers.push_back({node, std::move(look.answers[node.incarnation])});
   }
@@ -200,7 +197,7 @@ void JobLooks::hand_over(Look& look, const LookEnd& end) {
 }
 
 std::string JobLooks::put_together(Look& look, LookEnd end) const {
-  const AgentView own = sources_.view();
+  const AgentView own = local_.view();
   const JobView state = assemble(std::move(end.facts), look.answers, incarnation_, own, end.error);
   if (look.what == "state") return to_json(state);
   JobAnswers answers{.nodes = {}, .error = end.error};

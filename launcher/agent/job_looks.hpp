@@ -18,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "launcher/diagnosis/nodes/hang_judge.hpp"
 #include "launcher/diagnosis/stack_helper.hpp"
 #include "rendezvous/base/descriptor.hpp"
 #include "rendezvous/link/messages.hpp"
@@ -45,12 +46,7 @@ class JobLooks {
     // Carries out an order about this node, such as "stop"; returns what is answered, as JSON. Empty: no such order.
     std::function<std::string(const rendezvous::LookRequest& order)> obey;
   };
-  // What one node of the round has answered; `text` is empty if it has not.
-  struct NodeText {
-    rendezvous::JobFacts::Node node;
-    std::string text;
-  };
-  using Answered = std::function<void(const std::vector<NodeText>&)>;
+  using Answered = HangJudge::Answered;
 
   // `local` and `processes` are what this node answers from.
   JobLooks(rendezvous::asio::io_context& io, std::string incarnation, LocalService& local,

@@ -12,8 +12,8 @@
 #include <utility>
 
 #include "launcher/agent/job_looks.hpp"
+#include "launcher/local/agent_request.hpp"
 #include "launcher/output/stream_route.hpp"
-#include "launcher/text/declared_json.hpp"
 #include "rendezvous/agent_client.hpp"
 #include "rendezvous/base/error.hpp"
 #include "rendezvous/base/text.hpp"
@@ -27,9 +27,7 @@ using rendezvous::kAgentSocketVersion;
 constexpr std::string_view kOfJob = "job_";       // begins what is asked of all nodes
 constexpr std::chrono::seconds kStacksWithin{7};  // for a program that asks; the tools get five
 
-AgentSocket::Answer refusal(const std::string& why) {
-  return {JsonObject().number("version", kAgentSocketVersion).text("error", why).str()};
-}
+AgentSocket::Answer refusal(const std::string& why) { return {begin_agent_answer().text("error", why).str()}; }
 
 template <std::size_t N>
 void copy_text(std::array<char, N>& to, const std::string& text) {
@@ -52,21 +50,6 @@ std::set<ino_t> inodes_in(const std::string& list) {
 }
 
 }  // namespace
-
-// What a worker or a program asks, as rendezvous/agent_client.hpp has it.
-struct AgentRequest {
-  std::string ask, incarnation, name, sockets;
-  int version = 0, stays = 0, round = 0, others = 0;
-  std::uint64_t layout = 0;
-  std::int64_t bytes = 0;
-};
-
-template <typename Json>
-void members(Json& json, AgentRequest& request) {
-  json("version", request.version)("ask", request.ask)("incarnation", request.incarnation)("name", request.name);
-  json("layout", request.layout)("bytes", request.bytes)("stays", request.stays)("round", request.round);
-  json("others", request.others)("sockets", request.sockets);
-}
 
 LocalService::LocalService(rendezvous::asio::io_context& io, const LaunchConfig& config, const std::string& host,
                            const std::string& incarnation, const Guarded& guarded, NodeOutput& out,
@@ -173,7 +156,7 @@ void LocalService::stop() {
 }
 
 AgentSocket::Answer LocalService::answer(const rendezvous::DescriptorMessage& message) {
-  const auto asked = read_json<AgentRequest>(message.text);
+  const auto asked = read_agent_request(message.text);
   if (!asked) return refusal("a request is one JSON object, and each member has its own type");
   if (asked->version != kAgentSocketVersion) {
     return refusal("this ddprun speaks version " + std::to_string(kAgentSocketVersion) +
@@ -191,13 +174,12 @@ AgentSocket::Answer LocalService::answer(const rendezvous::DescriptorMessage& me
   if (ask == "calls") return hand_out_call_memory(*local_rank, *asked);
   if (ask == "kept") return show_kept(*local_rank, asked->name);
   if (ask != "page") return note_survivor(ask, *local_rank, *asked);
-  return {JsonObject().number("version", kAgentSocketVersion).number("local_rank", *local_rank).str(),
+  return {begin_agent_answer().number("local_rank", *local_rank).str(),
           {page_->node_memory(), page_->workers_memory()}};
 }
 
 AgentSocket::Answer LocalService::note_survivor(const std::string& ask, int local_rank, const AgentRequest& request) {
-  JsonObject answer;
-  answer.number("version", kAgentSocketVersion);
+  JsonObject answer = begin_agent_answer();
   if (ask == "quiet") {
     sources_.handle(WorkerQuiet{local_rank, request.round});
     return {answer.str()};
@@ -216,7 +198,7 @@ AgentSocket::Answer LocalService::take_stacks() {
   const auto workers = processes_.workers_with_stacks();
   if (workers.empty()) return refusal("it has no workers here now");
   try {
-    AgentSocket::Answer answer{JsonObject().number("version", kAgentSocketVersion).str()};
+    AgentSocket::Answer answer{begin_agent_answer().str()};
     answer.own.push_back(stack_helper_.start(workers, kStacksWithin));
     return answer;
   } catch (const rendezvous::Error& error) {
@@ -225,7 +207,7 @@ AgentSocket::Answer LocalService::take_stacks() {
 }
 
 AgentSocket::Answer LocalService::hand_out_call_memory(int local_rank, const AgentRequest& request) {
-  AgentSocket::Answer answer{JsonObject().number("version", kAgentSocketVersion).str()};
+  AgentSocket::Answer answer{begin_agent_answer().str()};
   if (request.layout != rendezvous::kOperationRecordsVersion) return answer;
   try {
     const int memory = sources_.call_memory(local_rank);
@@ -239,7 +221,7 @@ AgentSocket::Answer LocalService::hand_out_call_memory(int local_rank, const Age
 AgentSocket::Answer LocalService::look(const std::string& what) {
   if (!is_question(what)) return refusal("nothing can be asked of a job by this name: " + what);
   try {
-    AgentSocket::Answer answer{JsonObject().number("version", kAgentSocketVersion).str()};
+    AgentSocket::Answer answer{begin_agent_answer().str()};
     answer.own.push_back(sources_.look(what));
     return answer;
   } catch (const rendezvous::Error& error) {
@@ -248,8 +230,7 @@ AgentSocket::Answer LocalService::look(const std::string& what) {
 }
 
 AgentSocket::Answer LocalService::hand_out(int local_rank, const AgentRequest& request) {
-  JsonObject answer;
-  answer.number("version", kAgentSocketVersion).number("local_rank", local_rank);
+  JsonObject answer = begin_agent_answer().number("local_rank", local_rank);
   if (!kept_) return {answer.number("kept", 0).str()};
   if (request.layout != rendezvous::kKeptVersion) {
     return refusal("this ddprun keeps memory of another layout (use ddprun and libddp of one release)");
@@ -277,10 +258,9 @@ AgentSocket::Answer LocalService::hand_out(int local_rank, const AgentRequest& r
 }
 
 AgentSocket::Answer LocalService::show_kept(int local_rank, const std::string& name) const {
-  JsonObject answer;
   const int memory = kept_ ? kept_->find(local_rank, name) : -1;
-  answer.number("version", kAgentSocketVersion).number("local_rank", local_rank);
-  return {answer.str(), memory >= 0 ? std::vector<int>{memory} : std::vector<int>()};
+  return {begin_agent_answer().number("local_rank", local_rank).str(),
+          memory >= 0 ? std::vector<int>{memory} : std::vector<int>()};
 }
 
 std::int64_t LocalService::step_at(int rank) const {

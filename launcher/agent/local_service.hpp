@@ -19,9 +19,9 @@
 #include "launcher/guardian/guardian.hpp"
 #include "launcher/local/agent_page.hpp"
 #include "launcher/local/agent_socket.hpp"
+#include "launcher/local/gpu_usage.hpp"
 #include "launcher/local/job_view.hpp"
 #include "launcher/local/kept_memories.hpp"
-#include "launcher/placement/gpu_usage.hpp"
 #include "rendezvous/link/messages.hpp"
 #include "rendezvous/net/asio.hpp"
 

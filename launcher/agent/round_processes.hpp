@@ -26,12 +26,12 @@
 
 #include "launcher/agent/agent_core.hpp"
 #include "launcher/agent/node_output.hpp"
-#include "launcher/agent/timers/file_timer.hpp"
 #include "launcher/config/launch_config.hpp"
 #include "launcher/config/worker_environment.hpp"
 #include "launcher/diagnosis/call_memory.hpp"
 #include "launcher/diagnosis/stack_helper.hpp"
 #include "launcher/diagnosis/store_search.hpp"
+#include "launcher/diagnosis/timers/file_timer.hpp"
 #include "launcher/guardian/guardian.hpp"
 #include "launcher/local/job_view.hpp"
 #include "launcher/preload/warm_parent.hpp"
@@ -146,20 +146,10 @@ class RoundProcesses {
 
   // A start of workers that is not over: it waits for the warm parent, or the warm parent forks them.
   struct PendingStart {
-    int round = 0;  // the core may know of a newer one meanwhile
-    rendezvous::Assignment assignment;
+    int round = 0;                             // the core may know of a newer one meanwhile
     std::vector<WorkerCommand> commands = {};  // empty: waits for the warm parent
     std::vector<Descriptor> files = {};        // what the commands name
     bool is_cancelled = false;
-    std::string agent_socket = {};
-  };
-
-  // What processes of a round are started with.
-  struct StartPlace {
-    int round = 0;
-    rendezvous::Assignment assignment;
-    std::string agent_socket;
-    std::vector<Descriptor>* files = nullptr;  // gets what the command names
   };
   // A start of one process that waits for the warm parent, or that the warm parent forks.
   struct PendingProcess {
@@ -177,8 +167,9 @@ class RoundProcesses {
   std::string why_it_never_ran(const ExecFailure& failure) const;
   void start_workers();
   void prepare_workers();
-  WorkerCommand prepare_worker(int local_rank);
-  WorkerCommand prepare_process(int local_rank, const StartPlace& place);
+  void give_ranks();
+  // `files` gets what the command names.
+  WorkerCommand prepare_process(Worker& worker, int round, std::vector<Descriptor>& files);
   void start_in_place(int local_rank);
   void fork_missing();
   void on_missing_started(int local_rank, Spawned spawned);
@@ -220,8 +211,8 @@ class RoundProcesses {
   std::optional<PendingStart> start_;
   std::vector<Worker> workers_;  // by local rank, in the newest round
   std::optional<Spawned> spawned_;
-  rendezvous::Assignment assignment_;                     // what the workers that run were started with
-  std::string agent_socket_;                              // as those workers know it
+  rendezvous::Assignment assignment_;                     // of the newest round's start
+  std::string agent_socket_;                              // as the workers know it
   std::deque<PendingProcess> missing_{};                  // the first one may be asked for
   std::map<pid_t, rendezvous::ExitStatus> early_ends_{};  // children reaped while the warm parent forks these
   LastRound last_round_;

@@ -9,7 +9,7 @@
 #include "launcher/agent/agent_core.hpp"
 #include "launcher/config/launch_config.hpp"
 #include "launcher/output/log.hpp"
-#include "launcher/trace/trace.hpp"
+#include "launcher/output/trace/trace.hpp"
 #include "rendezvous/base/descriptor.hpp"
 
 namespace ddp::launcher {
