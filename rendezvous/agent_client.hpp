@@ -24,7 +24,7 @@
 //                                                         only, of what an earlier process of this worker has kept
 //                                                         under the name, if there is something
 //     {"version":1,"ask":"stacks"}                     -> {"version":1}, and the end of a pipe: what each worker does
-//                                                         here, as launcher/stacks/stack_json.hpp shows it
+//                                                         here, as launcher/diagnosis/stacks/stack_json.hpp shows it
 //     {"version":1,"ask":"job"}                        -> {"version":1}, and the end of a pipe: the state of the whole
 //                                                         job, as launcher/local/job_view.hpp shows it
 //     {"version":1,"ask":"job_stacks"}                 -> {"version":1}, and the end of a pipe: what each node

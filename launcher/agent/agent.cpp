@@ -26,14 +26,14 @@
 #include "launcher/diagnosis/stack_helper.hpp"
 #include "launcher/diagnosis/tell_stacks.hpp"
 #include "launcher/guardian/guardian.hpp"
+#include "launcher/local/job_answers.hpp"
+#include "launcher/local/page/page_server.hpp"
 #include "launcher/output/log.hpp"
 #include "launcher/output/stream_route.hpp"
-#include "launcher/page/page_server.hpp"
 #include "launcher/process/limits.hpp"
 #include "launcher/process/process_tree.hpp"
 #include "launcher/report/issue_report.hpp"
 #include "launcher/report/node_facts.hpp"
-#include "launcher/text/ranges.hpp"
 #include "rendezvous/base/error.hpp"
 #include "rendezvous/base/random_id.hpp"
 #include "rendezvous/base/text.hpp"
@@ -107,32 +107,12 @@ class Agent {
         processes_(io_, config, host_, inherited_limits, guarded, core_.state(), out_,
                    [this](const AgentEvent& event) { on_process(event); }),
         update_timer_(io_),
-        local_(io_, config, host_, incarnation_, guarded, out_.log,
-               {.workers = [this] { return processes_.running_workers(); },
-                .add_calls = [this](WorkerView& worker) { processes_.add_calls(worker); },
-                .stack_workers = [this] { return processes_.workers_with_stacks(); },
+        local_(io_, config, host_, incarnation_, guarded, out_, processes_, core_,
+               {.handle = [this](const AgentEvent& event) { driver_.handle(event); },
                 .call_memory = [this](int local_rank) { return give_call_memory(local_rank); },
-                .link = [this] { return core_.link_delay(); },
-                .log_folder = [this] { return config_.logs.writes_logs() ? out_.attempts.root() : std::string(); },
-                .local_rank_of = [this](const std::string& id) { return processes_.local_rank_of(id); },
-                .stays =
-                    [this](int local_rank, bool stays) {
-                      driver_.handle(WorkerStays{local_rank, stays});
-                    },
-                .lost_after = [this] { return core_.lost_after(); },
-                .quiet =
-                    [this](int local_rank, int round) {
-                      driver_.handle(WorkerQuiet{local_rank, round});
-                    },
-                .end_when_revoked =
-                    [this](int local_rank, SocketChoice connections) {
-                      return processes_.end_when_revoked(local_rank, std::move(connections));
-                    },
                 .look = [this](const std::string& what) { return looks_.begin(what); }}),
-        looks_(io_, incarnation_,
-               {.view = [this] { return local_.view(); },
-                .workers = [this] { return processes_.workers_with_stacks(); },
-                .ask = [this](const rendezvous::LookRequest& request) { return ask_coordinator(request); },
+        looks_(io_, incarnation_, local_, processes_,
+               {.ask = [this](const rendezvous::LookRequest& request) { return ask_coordinator(request); },
                 .answer = [this](const rendezvous::LookAnswer& answer) { link_->send(answer); },
                 .obey = [this](const rendezvous::LookRequest& order) { return obey(order); }}),
         stack_helper_(io_),
@@ -144,7 +124,7 @@ class Agent {
                     config.job.max_nodes == 1 ? own_verdicts() : verdicts_of_all_nodes()),
         hang_judge_(io_, config.hang_timeout, host_,
                     {.ask = [this](const std::string& what, const std::string& text,
-                                   const HangJudge::Answered& answered) { ask_nodes(what, text, answered); },
+                                   const HangJudge::Answered& answered) { looks_.ask(what, text, answered); },
                      .stillness = [this] { return hang_watch_.stillness(); }},
                     out_.log, [this](const Hang& hang) { act_on(hang); }) {}
 
@@ -200,7 +180,7 @@ class Agent {
       return;
     }
     if (signal == SIGTSTP) return driver_.handle(Suspend{});
-    if (signal == SIGCONT) return driver_.handle(Resume{});
+    if (signal == SIGCONT) return driver_.handle(Suspend{.is_over = true});
     if (signal == SIGWINCH) out_.output.resize();
     if (signal == SIGUSR1 || signal == SIGUSR2 || signal == SIGWINCH) pass_on(signal, sender);
   }
@@ -252,16 +232,6 @@ class Agent {
     return {.stands_still = {},
             .goes_on = [this] { hang_judge_.goes_on(); },
             .proof_holds = [this] { hang_judge_.stands_still(); }};
-  }
-
-  void ask_nodes(const std::string& what, const std::string& text, const HangJudge::Answered& answered) {
-    looks_.ask(what, text, [answered](const std::vector<JobLooks::NodeText>& answers) {
-      std::vector<HangJudge::Answer> nodes;
-      for (const auto& [node, said] : answers) {
-        nodes.push_back({node.host, node.node_rank, node.base_rank, node.slots, said});
-      }
-      answered(nodes);
-    });
   }
 
   void act_on(const Hang& hang) {
@@ -381,21 +351,14 @@ class Agent {
     }
     if (order == kStopOrder) {
       asio::post(io_, [this] { driver_.handle(StopSignal{SIGTERM}); });  // the answer goes first
-      return rendezvous::JsonObject().text("done", order).str();
+      return node_done(order);
     }
     const auto signal = signal_of_order(order);
     if (!signal) return "";
     const std::vector<int> ranks = processes_.ranks_without_handler(*signal);
-    if (!ranks.empty()) {
-      const bool is_one = ranks.size() == 1;
-      return rendezvous::JsonObject()
-          .text("error", describe_ranks(ranks) + (is_one ? " does" : " do") + " not handle " +
-                             rendezvous::signal_name(*signal) + ", which would end " + (is_one ? "it" : "them") +
-                             ": it was not sent")
-          .str();
-    }
+    if (!ranks.empty()) return signal_not_sent(ranks, *signal);
     processes_.pass_on(*signal);
-    return rendezvous::JsonObject().text("done", order).str();
+    return node_done(order);
   }
 
   bool ask_coordinator(const rendezvous::LookRequest& request) {
@@ -435,10 +398,8 @@ class Agent {
     local_.revoke();  // first the page, so that a worker whose wait ends sees why
     processes_.end_connections();
   }
-  void carry_out(const EndWorker& action) { processes_.stop_worker(action.local_rank); }
   void carry_out(const ReadWords& action) { processes_.read_words(action.local_ranks); }
-
-  void carry_out(const KillWorker& action) { processes_.kill_worker(action.local_rank); }
+  void carry_out(const SignalWorker& action) { processes_.stop_worker(action.local_rank, action.signal); }
 
   // A worker that is within an update of its kept memory finishes it first, so that some worker's memory is whole.
   // Where their stacks are wanted, they are taken first.
@@ -478,14 +439,11 @@ class Agent {
     });
   }
 
-  void carry_out(const SuspendWorkers&) {
+  void carry_out(const SuspendWorkers& action) {
+    processes_.suspend(action.is_over);
+    if (action.is_over) return hang_watch_.resume();
     hang_watch_.suspend();
     hang_judge_.end();
-    processes_.suspend();
-  }
-  void carry_out(const ResumeWorkers&) {
-    processes_.resume();
-    hang_watch_.resume();
   }
   void carry_out(const KillDescendants&) {
     end_diagnosis();

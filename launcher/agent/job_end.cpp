@@ -10,11 +10,11 @@
 #include <utility>
 #include <vector>
 
+#include "launcher/diagnosis/stacks/stack_json.hpp"
+#include "launcher/diagnosis/stacks/stack_report.hpp"
 #include "launcher/diagnosis/tell_stacks.hpp"
 #include "launcher/report/error_file.hpp"
 #include "launcher/report/torchrun_summary.hpp"
-#include "launcher/stacks/stack_json.hpp"
-#include "launcher/stacks/stack_report.hpp"
 #include "rendezvous/worker_contract.hpp"
 
 namespace ddp::launcher {

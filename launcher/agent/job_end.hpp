@@ -8,9 +8,9 @@
 #include "launcher/agent/agent_core.hpp"
 #include "launcher/agent/node_output.hpp"
 #include "launcher/config/launch_config.hpp"
+#include "launcher/diagnosis/stacks/stack.hpp"
 #include "launcher/report/failure_report.hpp"
 #include "launcher/report/issue_report.hpp"
-#include "launcher/stacks/stack.hpp"
 
 namespace ddp::launcher {
 

@@ -6,8 +6,10 @@
 #include <csignal>
 #include <utility>
 
+#include "launcher/agent/local_service.hpp"
+#include "launcher/agent/round_processes.hpp"
+#include "launcher/diagnosis/stacks/stack_json.hpp"
 #include "launcher/local/job_answers.hpp"
-#include "launcher/stacks/stack_json.hpp"
 #include "rendezvous/base/error.hpp"
 #include "rendezvous/base/pipe.hpp"
 #include "rendezvous/base/text.hpp"
@@ -30,8 +32,6 @@ constexpr std::chrono::milliseconds kStacksOfNode{7000};    // less than the coo
 constexpr std::chrono::seconds kReadWithin{10};             // for the program, once the answer is there
 constexpr char kSaveOrder[] = "save:";
 constexpr char kNoCoordinator[] = "the coordinator cannot be asked now, so that only this node is shown";
-
-std::string error_json(const std::string& why) { return rendezvous::JsonObject().text("error", why).str(); }
 
 }  // namespace
 
@@ -59,8 +59,13 @@ struct JobLooks::Look {
   std::string text;
 };
 
-JobLooks::JobLooks(asio::io_context& io, std::string incarnation, Sources sources)
-    : io_(io), incarnation_(std::move(incarnation)), sources_(std::move(sources)) {}
+JobLooks::JobLooks(asio::io_context& io, std::string incarnation, LocalService& local, const RoundProcesses& processes,
+                   Sources sources)
+    : io_(io),
+      incarnation_(std::move(incarnation)),
+      local_(local),
+      processes_(processes),
+      sources_(std::move(sources)) {}
 
 JobLooks::~JobLooks() { stop(); }
 
@@ -116,19 +121,19 @@ void JobLooks::wait_for_end(std::int64_t number, bool is_asked) {
 
 void JobLooks::on_request(const LookRequest& request) {
   if (request.what == "stacks") return take_stacks(request.number);
-  std::string text = request.what == "state" ? to_json(sources_.view()) : sources_.obey(request);
-  if (text.size() > rendezvous::kMaxLookBytes) text = error_json("its answer is too large to be sent");
-  if (text.empty()) text = error_json("its ddprun knows no such question: " + request.what);
+  std::string text = request.what == "state" ? to_json(local_.view()) : sources_.obey(request);
+  if (text.size() > rendezvous::kMaxLookBytes) text = node_error("its answer is too large to be sent");
+  if (text.empty()) text = node_error("its ddprun knows no such question: " + request.what);
   sources_.answer({request.number, "", std::move(text)});
 }
 
 void JobLooks::take_stacks(std::int64_t number) {
-  const auto workers = sources_.workers();
+  const auto workers = processes_.workers_with_stacks();
   if (workers.empty()) return sources_.answer({number, "", "[]"});
   const auto helper = taking_[number] = std::make_shared<StackHelper>(io_);
   helper->take(workers, kStacksOfNode, [this, number](const std::vector<WorkerStacks>& stacks) {
-    std::string text = stacks.empty() ? error_json("it took no stacks in time") : stacks_json(stacks);
-    if (text.size() > rendezvous::kMaxLookBytes) text = error_json("its stacks are too large to be sent");
+    std::string text = stacks.empty() ? node_error("it took no stacks in time") : stacks_json(stacks);
+    if (text.size() > rendezvous::kMaxLookBytes) text = node_error("its stacks are too large to be sent");
     asio::post(io_, [this, number] { taking_.erase(number); });  // not while it runs
     sources_.answer({number, "", std::move(text)});
   });
@@ -185,7 +190,7 @@ void JobLooks::finish(std::int64_t number, LookEnd end) {
 }
 
 void JobLooks::hand_over(Look& look, const LookEnd& end) {
-  std::vector<NodeText> answers;
+  std::vector<HangJudge::Answer> answers;
   for (const auto& node : end.facts.nodes) {
     if (node.node_rank >= 0) answers.push_back({node, std::move(look.answers[node.incarnation])});
   }
@@ -193,7 +198,7 @@ void JobLooks::hand_over(Look& look, const LookEnd& end) {
 }
 
 std::string JobLooks::put_together(Look& look, LookEnd end) const {
-  const AgentView own = sources_.view();
+  const AgentView own = local_.view();
   const JobView state = assemble(std::move(end.facts), look.answers, incarnation_, own, end.error);
   if (look.what == "state") return to_json(state);
   JobAnswers answers{.nodes = {}, .error = end.error};

@@ -18,13 +18,16 @@
 #include <string>
 #include <vector>
 
+#include "launcher/diagnosis/nodes/hang_judge.hpp"
 #include "launcher/diagnosis/stack_helper.hpp"
-#include "launcher/local/job_view.hpp"
 #include "rendezvous/base/descriptor.hpp"
 #include "rendezvous/link/messages.hpp"
 #include "rendezvous/net/asio.hpp"
 
 namespace ddp::launcher {
+
+class LocalService;
+class RoundProcesses;
 
 // An order to end the job, as by a SIGTERM to ddprun.
 inline constexpr char kStopOrder[] = "stop";
@@ -38,21 +41,16 @@ bool is_question(const std::string& what);
 class JobLooks {
  public:
   struct Sources {
-    std::function<AgentView()> view;
-    std::function<std::vector<StackHelper::Worker>()> workers;  // those whose stacks can be taken
     std::function<bool(const rendezvous::LookRequest&)> ask;    // the coordinator; false: it cannot be asked now
     std::function<void(const rendezvous::LookAnswer&)> answer;  // the coordinator
     // Carries out an order about this node, such as "stop"; returns what is answered, as JSON. Empty: no such order.
     std::function<std::string(const rendezvous::LookRequest& order)> obey;
   };
-  // What one node of the round has answered; `text` is empty if it has not.
-  struct NodeText {
-    rendezvous::JobFacts::Node node;
-    std::string text;
-  };
-  using Answered = std::function<void(const std::vector<NodeText>&)>;
+  using Answered = HangJudge::Answered;
 
-  JobLooks(rendezvous::asio::io_context& io, std::string incarnation, Sources sources);
+  // `local` and `processes` are what this node answers from.
+  JobLooks(rendezvous::asio::io_context& io, std::string incarnation, LocalService& local,
+           const RoundProcesses& processes, Sources sources);
   ~JobLooks();
   JobLooks(const JobLooks&) = delete;
   JobLooks& operator=(const JobLooks&) = delete;
@@ -90,6 +88,8 @@ class JobLooks {
 
   rendezvous::asio::io_context& io_;
   const std::string incarnation_;
+  LocalService& local_;
+  const RoundProcesses& processes_;
   const Sources sources_;
   std::map<std::int64_t, std::shared_ptr<Look>> asking_;  // by number
   std::map<std::int64_t, std::shared_ptr<Look>> writing_;

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "launcher/agent/job_looks.hpp"
+#include "launcher/local/agent_request.hpp"
 #include "launcher/output/stream_route.hpp"
 #include "rendezvous/agent_client.hpp"
 #include "rendezvous/base/error.hpp"
@@ -27,9 +28,7 @@ using rendezvous::kAgentSocketVersion;
 constexpr std::string_view kOfJob = "job_";       // begins what is asked of all nodes
 constexpr std::chrono::seconds kStacksWithin{7};  // for a program that asks; the tools get five
 
-AgentSocket::Answer refusal(const std::string& why) {
-  return {rendezvous::JsonObject().number("version", kAgentSocketVersion).text("error", why).str()};
-}
+AgentSocket::Answer refusal(const std::string& why) { return {begin_agent_answer().text("error", why).str()}; }
 
 template <std::size_t N>
 void copy_text(std::array<char, N>& to, const std::string& text) {
@@ -53,31 +52,23 @@ std::set<ino_t> inodes_in(const std::string& list) {
 
 }  // namespace
 
-// What a worker or a program asks, as rendezvous/agent_client.hpp has it.
-struct AgentRequest {
-  std::string ask, incarnation, name, sockets;
-  int version = 0, stays = 0, round = 0, others = 0;
-  std::uint64_t layout = 0;
-  std::int64_t bytes = 0;
-};
-
-template <typename Json>
-void members(Json& json, AgentRequest& request) {
-  json("version", request.version)("ask", request.ask)("incarnation", request.incarnation)("name", request.name);
-  json("layout", request.layout)("bytes", request.bytes)("stays", request.stays)("round", request.round);
-  json("others", request.others)("sockets", request.sockets);
-}
-
 LocalService::LocalService(rendezvous::asio::io_context& io, const LaunchConfig& config, const std::string& host,
-                           const std::string& incarnation, const Guarded& guarded, Log& log, Sources sources)
-    : config_(config), host_(host), log_(log), sources_(std::move(sources)), stack_helper_(io) {
+                           const std::string& incarnation, const Guarded& guarded, NodeOutput& out,
+                           RoundProcesses& processes, const AgentCore& core, Sources sources)
+    : config_(config),
+      host_(host),
+      out_(out),
+      processes_(processes),
+      core_(core),
+      sources_(std::move(sources)),
+      stack_helper_(io) {
   if (config.keep_memory != KeepMemory::No) {
     const int of_groups = config.workers;  // a control group for each
     kept_.emplace(config.workers,
                   static_cast<std::size_t>(of_groups + descriptors_of_streams(config.logs, config.workers)));
   }
   if (kept_ && config.job.max_restarts == 0 && config.job.min_nodes == config.job.max_nodes) {
-    log.warning("kept_memory", "--keep-memory is of use only with --max-restarts, since this job is never restarted");
+    log_.warning("kept_memory", "--keep-memory is of use only with --max-restarts, since this job is never restarted");
   }
   try {
     page_ = std::make_unique<AgentPage>(config.workers);
@@ -86,8 +77,8 @@ LocalService::LocalService(rendezvous::asio::io_context& io, const LaunchConfig&
     socket_ = std::make_unique<AgentSocket>(
         io, path, [this](const rendezvous::DescriptorMessage& request) { return answer(request); });
   } catch (const rendezvous::Error& error) {
-    log.info("local", std::string(error.what()) + "; `ddprun ps` does not show this job");
-    if (kept_) log.warning("kept_memory", "--keep-memory has no effect: " + std::string(error.what()));
+    log_.info("local", std::string(error.what()) + "; `ddprun ps` does not show this job");
+    if (kept_) log_.warning("kept_memory", "--keep-memory has no effect: " + std::string(error.what()));
   }
 }
 
@@ -156,7 +147,7 @@ void LocalService::plan_kept_memory(const rendezvous::Assignment& assignment) {
 
 bool LocalService::is_updating() const {
   if (!kept_) return false;
-  const auto running = sources_.workers();
+  const auto running = processes_.running_workers();
   return std::any_of(running.begin(), running.end(),
                      [this](const WorkerView& worker) { return kept_->is_updating(worker.rank - facts_.base_rank); });
 }
@@ -166,7 +157,7 @@ void LocalService::stop() {
 }
 
 AgentSocket::Answer LocalService::answer(const rendezvous::DescriptorMessage& message) {
-  const auto asked = rendezvous::read_json<AgentRequest>(message.text);
+  const auto asked = read_agent_request(message.text);
   if (!asked) return refusal("a request is one JSON object, and each member has its own type");
   if (asked->version != kAgentSocketVersion) {
     return refusal("this ddprun speaks version " + std::to_string(kAgentSocketVersion) +
@@ -178,38 +169,37 @@ AgentSocket::Answer LocalService::answer(const rendezvous::DescriptorMessage& me
   if (ask.starts_with("job")) return look(ask == "job" ? "state" : ask.substr(std::min(ask.size(), kOfJob.size())));
   const std::set<std::string> of_workers = {"page", "calls", "keep", "kept", "stay", "quiet", "connections"};
   if (of_workers.count(ask) == 0) return refusal("nothing can be asked by this name: " + ask);
-  const auto local_rank = sources_.local_rank_of(asked->incarnation);
+  const auto local_rank = processes_.local_rank_of(asked->incarnation);
   if (!local_rank) return refusal("no worker of this round has this incarnation");
   if (ask == "keep") return hand_out(*local_rank, *asked);
   if (ask == "calls") return hand_out_call_memory(*local_rank, *asked);
   if (ask == "kept") return show_kept(*local_rank, asked->name);
   if (ask != "page") return note_survivor(ask, *local_rank, *asked);
-  return {rendezvous::JsonObject().number("version", kAgentSocketVersion).number("local_rank", *local_rank).str(),
+  return {begin_agent_answer().number("local_rank", *local_rank).str(),
           {page_->node_memory(), page_->workers_memory()}};
 }
 
 AgentSocket::Answer LocalService::note_survivor(const std::string& ask, int local_rank, const AgentRequest& request) {
-  rendezvous::JsonObject answer;
-  answer.number("version", kAgentSocketVersion);
+  rendezvous::JsonObject answer = begin_agent_answer();
   if (ask == "quiet") {
-    sources_.quiet(local_rank, request.round);
+    sources_.handle(WorkerQuiet{local_rank, request.round});
     return {answer.str()};
   }
   if (ask == "connections") {
     SocketChoice choice{inodes_in(request.sockets), request.others == 1};
-    const bool ends_them = sources_.end_when_revoked(local_rank, std::move(choice));
+    const bool ends_them = processes_.end_when_revoked(local_rank, std::move(choice));
     return {answer.number("ends_them", ends_them ? 1 : 0).str()};
   }
   const bool stays = config_.job.survivors_stay && request.stays == 1;
-  sources_.stays(local_rank, stays);
-  return {answer.number("stays", stays ? 1 : 0).number("lost_after_ms", sources_.lost_after().count()).str()};
+  sources_.handle(WorkerStays{local_rank, stays});
+  return {answer.number("stays", stays ? 1 : 0).number("lost_after_ms", core_.lost_after().count()).str()};
 }
 
 AgentSocket::Answer LocalService::take_stacks() {
-  const auto workers = sources_.stack_workers();
+  const auto workers = processes_.workers_with_stacks();
   if (workers.empty()) return refusal("it has no workers here now");
   try {
-    AgentSocket::Answer answer{rendezvous::JsonObject().number("version", kAgentSocketVersion).str()};
+    AgentSocket::Answer answer{begin_agent_answer().str()};
     answer.own.push_back(stack_helper_.start(workers, kStacksWithin));
     return answer;
   } catch (const rendezvous::Error& error) {
@@ -218,7 +208,7 @@ AgentSocket::Answer LocalService::take_stacks() {
 }
 
 AgentSocket::Answer LocalService::hand_out_call_memory(int local_rank, const AgentRequest& request) {
-  AgentSocket::Answer answer{rendezvous::JsonObject().number("version", kAgentSocketVersion).str()};
+  AgentSocket::Answer answer{begin_agent_answer().str()};
   if (request.layout != rendezvous::kOperationRecordsVersion) return answer;
   try {
     const int memory = sources_.call_memory(local_rank);
@@ -232,7 +222,7 @@ AgentSocket::Answer LocalService::hand_out_call_memory(int local_rank, const Age
 AgentSocket::Answer LocalService::look(const std::string& what) {
   if (!is_question(what)) return refusal("nothing can be asked of a job by this name: " + what);
   try {
-    AgentSocket::Answer answer{rendezvous::JsonObject().number("version", kAgentSocketVersion).str()};
+    AgentSocket::Answer answer{begin_agent_answer().str()};
     answer.own.push_back(sources_.look(what));
     return answer;
   } catch (const rendezvous::Error& error) {
@@ -241,8 +231,7 @@ AgentSocket::Answer LocalService::look(const std::string& what) {
 }
 
 AgentSocket::Answer LocalService::hand_out(int local_rank, const AgentRequest& request) {
-  rendezvous::JsonObject answer;
-  answer.number("version", kAgentSocketVersion).number("local_rank", local_rank);
+  rendezvous::JsonObject answer = begin_agent_answer().number("local_rank", local_rank);
   if (!kept_) return {answer.number("kept", 0).str()};
   if (request.layout != rendezvous::kKeptVersion) {
     return refusal("this ddprun keeps memory of another layout (use ddprun and libddp of one release)");
@@ -270,10 +259,9 @@ AgentSocket::Answer LocalService::hand_out(int local_rank, const AgentRequest& r
 }
 
 AgentSocket::Answer LocalService::show_kept(int local_rank, const std::string& name) const {
-  rendezvous::JsonObject answer;
   const int memory = kept_ ? kept_->find(local_rank, name) : -1;
-  answer.number("version", kAgentSocketVersion).number("local_rank", local_rank);
-  return {answer.str(), memory >= 0 ? std::vector<int>{memory} : std::vector<int>()};
+  return {begin_agent_answer().number("local_rank", local_rank).str(),
+          memory >= 0 ? std::vector<int>{memory} : std::vector<int>()};
 }
 
 std::int64_t LocalService::step_at(int rank) const {
@@ -294,10 +282,10 @@ AgentView LocalService::view() {
                     .epoch = facts_.epoch.data(),
                     .facts = facts_,
                     .phase = phase_,
-                    .link = sources_.link(),
-                    .log_folder = sources_.log_folder(),
+                    .link = core_.link_delay(),
+                    .log_folder = config_.logs.writes_logs() ? out_.attempts.root() : "",
                     .gpus = {},
-                    .workers = sources_.workers()};
+                    .workers = processes_.running_workers()};
   for (const GpuUse& use : gpus_.newest()) {
     GpuView& gpu = view.gpus.emplace_back(GpuView{use.index, use.percent, use.memory, use.capacity});
     for (const WorkerView& worker : view.workers) {
@@ -307,7 +295,7 @@ AgentView LocalService::view() {
   for (WorkerView& worker : view.workers) {
     worker.local_rank = worker.rank - facts_.base_rank;
     worker.usage = usage_of(worker.pid);
-    sources_.add_calls(worker);
+    processes_.add_calls(worker);
     const auto shown = page_ ? page_->worker(worker.local_rank) : std::nullopt;
     if (!shown || shown->step < 0) continue;
     worker.step = shown->step;

@@ -11,16 +11,17 @@
 #include <string>
 #include <vector>
 
+#include "launcher/agent/agent_core.hpp"
+#include "launcher/agent/node_output.hpp"
+#include "launcher/agent/round_processes.hpp"
 #include "launcher/config/launch_config.hpp"
 #include "launcher/diagnosis/stack_helper.hpp"
 #include "launcher/guardian/guardian.hpp"
 #include "launcher/local/agent_page.hpp"
 #include "launcher/local/agent_socket.hpp"
+#include "launcher/local/gpu_usage.hpp"
 #include "launcher/local/job_view.hpp"
 #include "launcher/local/kept_memories.hpp"
-#include "launcher/output/log.hpp"
-#include "launcher/placement/gpu_usage.hpp"
-#include "launcher/process/tcp_sockets.hpp"
 #include "rendezvous/link/messages.hpp"
 #include "rendezvous/net/asio.hpp"
 
@@ -31,23 +32,14 @@ struct AgentRequest;
 class LocalService {
  public:
   struct Sources {
-    std::function<std::vector<WorkerView>()> workers;  // those that run: rank and pid
-    std::function<void(WorkerView&)> add_calls;        // what a worker is in, if it uses libddp
-    std::function<std::vector<StackHelper::Worker>()> stack_workers;
-    std::function<int(int local_rank)> call_memory;  // -1: none
-    std::function<std::optional<LinkDelay>()> link;  // to the coordinator
-    std::function<std::string()> log_folder;         // with workers' output; empty: it is in no files
-    std::function<std::optional<int>(const std::string& incarnation)> local_rank_of;
-    // What workers say about survival.
-    std::function<void(int local_rank, bool stays)> stays;
-    std::function<std::chrono::milliseconds()> lost_after;  // as AgentCore's
-    std::function<void(int local_rank, int round)> quiet;
-    std::function<bool(int local_rank, SocketChoice)> end_when_revoked;   // connections of a worker
+    std::function<void(const AgentEvent&)> handle;                        // gets what workers say about survival
+    std::function<int(int local_rank)> call_memory;                       // -1: none
     std::function<rendezvous::Descriptor(const std::string& what)> look;  // at the whole job, see JobLooks
   };
 
   LocalService(rendezvous::asio::io_context& io, const LaunchConfig& config, const std::string& host,
-               const std::string& incarnation, const Guarded& guarded, Log& log, Sources sources);
+               const std::string& incarnation, const Guarded& guarded, NodeOutput& out, RoundProcesses& processes,
+               const AgentCore& core, Sources sources);
 
   // Returns the path of the socket; empty if there is none.
   std::string socket() const { return socket_ ? socket_->path() : ""; }
@@ -81,7 +73,10 @@ class LocalService {
 
   const LaunchConfig& config_;
   const std::string host_;
-  Log& log_;
+  NodeOutput& out_;
+  Log& log_ = out_.log;
+  RoundProcesses& processes_;
+  const AgentCore& core_;
   const Sources sources_;
   const std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
   std::chrono::steady_clock::time_point round_began_ = began_;

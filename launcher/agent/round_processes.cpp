@@ -11,7 +11,6 @@
 #include <utility>
 
 #include "launcher/output/stream_route.hpp"
-#include "launcher/placement/gpus.hpp"
 #include "launcher/preload/archives.hpp"
 #include "launcher/preload/memory_file.hpp"
 #include "launcher/process/process_tree.hpp"
@@ -91,24 +90,19 @@ RoundProcesses::RoundProcesses(rendezvous::asio::io_context& io, const LaunchCon
       handle_(std::move(handle)),
       gloo_start_(config.serve_gloo ? memory_file("ddprun_gloo", gloo_start_archive()) : Descriptor()),
       inherited_(environment_of_workers(gloo_start_)),
-      visible_gpus_(visible_gpus(config.gpus)),
+      visible_gpus_(gpus_of_workers(config)),
       death_watch_(io, config.workers, config.monitor_interval, death_watch_callbacks()),
       store_search_(io, out.log),
       look_timer_(io),
       sweep_timer_(io) {
   out_.log.debug("cgroup", cgroup_.describe());
   if (!config.timer_file.empty()) {
-    file_timer_.emplace(io, config.timer_file, guarded, out.log,
+    file_timer_.emplace(io, config.timer_file, out.log,
                         [this](const ExpiredTimers& timers) { on_timers_expired(timers); });
+    guarded.remove_if_killed(config.timer_file);
     out_.log.info("timer", "timers of workers are read from " + config.timer_file);
   }
-  if (config.virtual_local_rank) {
-    gpu_of_worker(visible_gpus_, config.workers - 1);  // enough?
-  } else if (const int gpus = visible_gpus_.count(); gpus > 0 && gpus < config.workers) {
-    out_.log.warning("gpus", std::to_string(config.workers) + " workers share " +
-                                 (gpus == 1 ? "one GPU" : std::to_string(gpus) + " GPUs") +
-                                 "; --nproc-per-node gpu starts one for each");
-  }
+  if (const std::string line = shared_gpus(config, visible_gpus_); !line.empty()) out_.log.warning("gpus", line);
 }
 
 std::string RoundProcesses::name_of(const Worker& worker) const {
@@ -151,9 +145,10 @@ void RoundProcesses::start(rendezvous::Assignment assignment, std::string agent_
   asked_.clear();
   asked_groups_.clear();
   killing_ = false;
-  start_ =
-      PendingStart{.round = state_.round, .assignment = std::move(assignment), .agent_socket = std::move(agent_socket)};
-  out_.events.round(start_->assignment);
+  agent_socket_ = std::move(agent_socket);
+  start_ = PendingStart{.round = state_.round};
+  assignment_ = std::move(assignment);
+  out_.events.round(assignment_);
   if (warm_parent_ && warm_parent_->is_importing()) {
     out_.log.info("preload", "the workers start once --preload " + config_.preload + " is done");
     return;
@@ -170,7 +165,7 @@ void RoundProcesses::start_workers() {
     on_workers_started(spawn(std::move(start_->commands)));
   } catch (const Error& error) {
     drop_start();
-    handle_(SpawnFailed{error.what(), now()});
+    handle_(NeverStarted{error.what(), now()});
   }
 }
 
@@ -188,24 +183,25 @@ void RoundProcesses::never_started() {
 void RoundProcesses::prepare_workers() {
   workers_.clear();
   workers_.resize(static_cast<std::size_t>(config_.workers));
-  last_round_ = {};
+  give_ranks();
   filter_lines(start_->round - 1);
   if (file_timer_) file_timer_->begin_round();
-  for (int i = 0; i < config_.workers; ++i) start_->commands.push_back(prepare_worker(i));
+  for (Worker& worker : workers_) start_->commands.push_back(prepare_process(worker, start_->round, start_->files));
   out_.output.begin_round();
 }
 
-WorkerCommand RoundProcesses::prepare_worker(int local_rank) {
-  Worker& worker = workers_[static_cast<std::size_t>(local_rank)];
-  worker.rank = start_->assignment.base_rank + local_rank;
-  last_round_.ranks.push_back(worker.rank);
-  worker.round = start_->round;
-  worker.error_file = out_.attempts.error_file(start_->round - 1, local_rank);
-  return prepare_process(local_rank, {start_->round, start_->assignment, start_->agent_socket, &start_->files});
+void RoundProcesses::give_ranks() {
+  last_round_ = {};
+  for (Worker& worker : workers_) {
+    worker.rank = assignment_.base_rank + local_rank_of(worker);
+    last_round_.ranks.push_back(worker.rank);
+  }
 }
 
-WorkerCommand RoundProcesses::prepare_process(int local_rank, const StartPlace& start) {
-  Worker& worker = workers_[static_cast<std::size_t>(local_rank)];
+WorkerCommand RoundProcesses::prepare_process(Worker& worker, int round, std::vector<Descriptor>& files) {
+  const int local_rank = local_rank_of(worker);
+  worker.round = round;
+  worker.error_file = out_.attempts.error_file(round - 1, local_rank);
   worker.incarnation = rendezvous::random_id();
   WorkerCommand command;
   command.path = config_.program.path;
@@ -213,18 +209,18 @@ WorkerCommand RoundProcesses::prepare_process(int local_rank, const StartPlace& 
 
   // Environment.
   const WorkerPlace place = {local_rank, worker.incarnation, worker.error_file,
-                             death_watch_.liveness_word_of(local_rank), start.agent_socket};
-  for (const auto& [name, value] : worker_environment(config_, start.assignment, place, inherited_, visible_gpus_)) {
+                             death_watch_.liveness_word_of(local_rank), agent_socket_};
+  for (const auto& [name, value] : worker_environment(config_, assignment_, place, inherited_, visible_gpus_)) {
     command.environment.push_back(name + "=" + value);
   }
 
   // Streams.
-  const std::string folder = out_.attempts.of_worker(start.round - 1, local_rank);
+  const std::string folder = out_.attempts.of_worker(round - 1, local_rank);
   const StreamOwner owner = {config_.role, host_, local_rank, worker.rank, config_.workers, folder};
   WorkerRoutes routes = route_streams(config_.logs, owner, out_.output.consoles());
   const auto open_stream = [&](StreamRoute& route) {
     route.goes_on = worker.pid_before != 0;
-    return start.files->emplace_back(out_.output.open_stream(route)).get();
+    return files.emplace_back(out_.output.open_stream(route)).get();
   };
   worker.reads_stdin = config_.stdin_reader.reads(worker.rank, source_of_stdin(config_.launcher_pid));
   command.stdin_fd = worker.reads_stdin ? STDIN_FILENO : -1;
@@ -235,7 +231,7 @@ WorkerCommand RoundProcesses::prepare_process(int local_rank, const StartPlace& 
   // Limits, CPUs and control group.
   command.limits = limits_;
   if (!config_.bindings.empty()) command.cpus = to_mask(config_.bindings[static_cast<std::size_t>(local_rank)].cpus);
-  command.cgroup_fd = start.files->emplace_back(cgroup_.open_worker(worker.round, local_rank)).get();
+  command.cgroup_fd = files.emplace_back(cgroup_.open_worker(worker.round, local_rank)).get();
   return command;
 }
 
@@ -263,13 +259,11 @@ void RoundProcesses::on_workers_started(Spawned spawned) {
   }
   out_.log.info("workers_started", "round " + std::to_string(start_->round) + ": started " +
                                        std::to_string(workers_.size()) + " workers of " + config_.program.name +
-                                       "; store at " + start_->assignment.master_addr + ":" +
-                                       std::to_string(start_->assignment.master_port));
-  if (start_->assignment.base_rank == 0) {
-    store_search_.start(workers_[0].pid, start_->assignment.master_addr, start_->assignment.master_port);
+                                       "; store at " + assignment_.master_addr + ":" +
+                                       std::to_string(assignment_.master_port));
+  if (assignment_.base_rank == 0) {
+    store_search_.start(workers_[0].pid, assignment_.master_addr, assignment_.master_port);
   }
-  assignment_ = std::move(start_->assignment);
-  agent_socket_ = std::move(start_->agent_socket);
   start_.reset();
   handle_(WorkersStarted{{spawned_->pids().begin(), spawned_->pids().end()}});
 }
@@ -279,17 +273,8 @@ void RoundProcesses::on_workers_started(Spawned spawned) {
 void RoundProcesses::start_missing(rendezvous::Assignment assignment, const std::vector<int>& local_ranks) {
   assignment_ = std::move(assignment);
   out_.events.round(assignment_);
-  last_round_ = {};
-  for (Worker& worker : workers_) {
-    worker.rank = assignment_.base_rank + local_rank_of(worker);
-    last_round_.ranks.push_back(worker.rank);
-  }
-  for (const int local_rank : local_ranks) {
-    Worker& worker = workers_[static_cast<std::size_t>(local_rank)];
-    worker.round = state_.round;
-    worker.error_file = out_.attempts.error_file(state_.round - 1, local_rank);
-    start_in_place(local_rank);
-  }
+  give_ranks();
+  for (const int local_rank : local_ranks) start_in_place(local_rank);
 }
 
 // A process of a worker that is reaped is followed by another one.
@@ -307,14 +292,14 @@ void RoundProcesses::start_in_place(int local_rank) {
   worker.spawned.reset();
   worker.calls.reset();
   worker.connections.reset();
-  if (!worker.error_file.empty()) unlink(worker.error_file.c_str());
   try {
     PendingProcess pending{.local_rank = local_rank};
-    pending.command = prepare_process(local_rank, {worker.round, assignment_, agent_socket_, &pending.files});
+    pending.command = prepare_process(worker, state_.round, pending.files);
+    if (!worker.error_file.empty()) unlink(worker.error_file.c_str());
     out_.output.begin_round();
     missing_.push_back(std::move(pending));
   } catch (const Error& error) {
-    return handle_(MissingNeverStarted{local_rank, error.what()});
+    return missing_never_started(local_rank, error.what());
   }
   fork_missing();
 }
@@ -332,9 +317,17 @@ void RoundProcesses::fork_missing() {
       commands.push_back(std::move(starting.command));
       on_missing_started(starting.local_rank, spawn(std::move(commands)));
     } catch (const Error& error) {
-      handle_(MissingNeverStarted{starting.local_rank, error.what()});
+      missing_never_started(starting.local_rank, error.what());
     }
   }
+}
+
+void RoundProcesses::missing_never_started(int local_rank, const std::string& why) {
+  handle_(WorkerExited{.local_rank = local_rank,
+                       .status = {.code = 1, .signal = 0},
+                       .time = now(),
+                       .message = "no process could be started in its place: " + why,
+                       .exiting = {}});
 }
 
 void RoundProcesses::on_missing_started(int local_rank, Spawned spawned) {
@@ -354,20 +347,6 @@ void RoundProcesses::on_missing_started(int local_rank, Spawned spawned) {
   if (const auto end = ends.find(worker.pid); end != ends.end()) on_worker_exit(worker, end->second);
 }
 
-void RoundProcesses::stop_worker(int local_rank) {
-  const Worker& worker = workers_[static_cast<std::size_t>(local_rank)];
-  if (!worker.is_there()) return;
-  ::kill(-worker.pid, SIGCONT);
-  if (::kill(-worker.pid, SIGTERM) != 0) ::kill(worker.pid, SIGTERM);
-  asked_groups_.insert(worker.pid);
-}
-
-void RoundProcesses::kill_worker(int local_rank) {
-  const Worker& worker = workers_[static_cast<std::size_t>(local_rank)];
-  if (!worker.is_there()) return;
-  if (::kill(-worker.pid, SIGKILL) != 0) ::kill(worker.pid, SIGKILL);
-}
-
 // Returns whether the workers are still to come, so that nothing else can reach them.
 bool RoundProcesses::cancel_start() {
   if (!start_) return false;
@@ -381,13 +360,16 @@ bool RoundProcesses::cancel_start() {
 void RoundProcesses::stop(int signal) {
   if (cancel_start()) return;
   if (file_timer_) file_timer_->end_round();  // they have their grace
-  for (const Worker& worker : workers_) {
-    if (!worker.is_there()) continue;
-    ::kill(-worker.pid, SIGCONT);  // a stopped process would not hear it; first, since it takes back a SIGTSTP
-    // One that was forked a moment ago may lead no group yet; for itself the signal waits until it has been executed.
-    if (::kill(-worker.pid, signal) != 0) ::kill(worker.pid, signal);
-    asked_groups_.insert(worker.pid);
-  }
+  for (const Worker& worker : workers_) stop_worker(local_rank_of(worker), signal);
+}
+
+void RoundProcesses::stop_worker(int local_rank, int signal) {
+  const Worker& worker = workers_[static_cast<std::size_t>(local_rank)];
+  if (!worker.is_there()) return;
+  ::kill(-worker.pid, SIGCONT);  // a stopped process would not hear it; first, since it takes back a SIGTSTP
+  // One that was forked a moment ago may lead no group yet; for itself the signal waits until it has been executed.
+  if (::kill(-worker.pid, signal) != 0) ::kill(worker.pid, signal);
+  asked_groups_.insert(worker.pid);
 }
 
 void RoundProcesses::pass_on(int signal) const {
@@ -408,11 +390,10 @@ std::vector<int> RoundProcesses::ranks_without_handler(int signal) const {
 
 // Not only their process groups: a job inside the job is in sessions of its own. SIGTSTP would not do, since it stops
 // nothing in a session without a shell. Twice, for what the first ones were starting meanwhile.
-void RoundProcesses::suspend() {
+void RoundProcesses::suspend(bool is_over) {
+  if (is_over) return signal_descendants(SIGCONT);
   for (int pass = 0; pass < 2; ++pass) signal_descendants(SIGSTOP);
 }
-
-void RoundProcesses::resume() { signal_descendants(SIGCONT); }
 
 void RoundProcesses::kill() {
   if (cancel_start()) return;

@@ -2,8 +2,8 @@
 // The processes of a round on this node: starts the workers, sees them die, reaps them and kills what they leave, and
 // turns all of it into events for AgentCore. The warm parent (--preload), which outlives rounds, is here too.
 //
-//     start() ──▶ WorkersStarted, SpawnFailed or NeverStarted
-//     start_missing() ──▶ MissingStarted or MissingNeverStarted, for each
+//     start() ──▶ WorkersStarted or NeverStarted
+//     start_missing() ──▶ MissingStarted or WorkerExited, for each
 //                 WorkerDying, WorkerExited      for each worker
 //     clear() ──▶ AllGone                        no process of the round is left
 //
@@ -26,12 +26,12 @@
 
 #include "launcher/agent/agent_core.hpp"
 #include "launcher/agent/node_output.hpp"
-#include "launcher/agent/timers/file_timer.hpp"
 #include "launcher/config/launch_config.hpp"
 #include "launcher/config/worker_environment.hpp"
 #include "launcher/diagnosis/call_memory.hpp"
 #include "launcher/diagnosis/stack_helper.hpp"
 #include "launcher/diagnosis/store_search.hpp"
+#include "launcher/diagnosis/timers/file_timer.hpp"
 #include "launcher/guardian/guardian.hpp"
 #include "launcher/local/job_view.hpp"
 #include "launcher/preload/warm_parent.hpp"
@@ -65,21 +65,18 @@ class RoundProcesses {
   void start(rendezvous::Assignment assignment, std::string agent_socket);
 
   // Begins a round with the workers that live, and starts another process in each of these places, the processes of
-  // which are reaped. What those have left is killed. Answers MissingStarted or MissingNeverStarted for each.
+  // which are reaped. What those have left is killed. Answers MissingStarted for each, or WorkerExited if no process
+  // could be started.
   void start_missing(rendezvous::Assignment assignment, const std::vector<int>& local_ranks);
-  // Asks one worker to end, with its process group.
-  void stop_worker(int local_rank);
-  // Kills one worker with its process group.
-  void kill_worker(int local_rank);
 
-  // Sends a signal that asks workers to end to their process groups.
+  // Send a signal that ends workers, or asks them to end, to their process groups.
   void stop(int signal);
+  void stop_worker(int local_rank, int signal);
   // Sends a signal to the workers themselves, not to what they have started: their handlers are the ones meant.
   void pass_on(int signal) const;
   // Returns the ranks of workers that the signal would end, since they do not handle it.
   std::vector<int> ranks_without_handler(int signal) const;
-  void suspend();
-  void resume();
+  void suspend(bool is_over);
   void kill();
   // Kills what this worker, which has exited, left; `grace` is the time that it had, for the user.
   void kill_leftovers(int local_rank, std::chrono::milliseconds grace);
@@ -149,20 +146,10 @@ class RoundProcesses {
 
   // A start of workers that is not over: it waits for the warm parent, or the warm parent forks them.
   struct PendingStart {
-    int round = 0;  // the core may know of a newer one meanwhile
-    rendezvous::Assignment assignment;
+    int round = 0;                             // the core may know of a newer one meanwhile
     std::vector<WorkerCommand> commands = {};  // empty: waits for the warm parent
     std::vector<Descriptor> files = {};        // what the commands name
     bool is_cancelled = false;
-    std::string agent_socket = {};
-  };
-
-  // What processes of a round are started with.
-  struct StartPlace {
-    int round = 0;
-    rendezvous::Assignment assignment;
-    std::string agent_socket;
-    std::vector<Descriptor>* files = nullptr;  // gets what the command names
   };
   // A start of one process that waits for the warm parent, or that the warm parent forks.
   struct PendingProcess {
@@ -180,11 +167,13 @@ class RoundProcesses {
   std::string why_it_never_ran(const ExecFailure& failure) const;
   void start_workers();
   void prepare_workers();
-  WorkerCommand prepare_worker(int local_rank);
-  WorkerCommand prepare_process(int local_rank, const StartPlace& place);
+  void give_ranks();
+  // `files` gets what the command names.
+  WorkerCommand prepare_process(Worker& worker, int round, std::vector<Descriptor>& files);
   void start_in_place(int local_rank);
   void fork_missing();
   void on_missing_started(int local_rank, Spawned spawned);
+  void missing_never_started(int local_rank, const std::string& why);
   void filter_lines(int attempt);
   void on_workers_started(Spawned spawned);
   void drop_start();
@@ -222,8 +211,8 @@ class RoundProcesses {
   std::optional<PendingStart> start_;
   std::vector<Worker> workers_;  // by local rank, in the newest round
   std::optional<Spawned> spawned_;
-  rendezvous::Assignment assignment_;                     // what the workers that run were started with
-  std::string agent_socket_;                              // as those workers know it
+  rendezvous::Assignment assignment_;                     // of the newest round's start
+  std::string agent_socket_;                              // as the workers know it
   std::deque<PendingProcess> missing_{};                  // the first one may be asked for
   std::map<pid_t, rendezvous::ExitStatus> early_ends_{};  // children reaped while the warm parent forks these
   LastRound last_round_;

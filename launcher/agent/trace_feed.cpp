@@ -56,7 +56,9 @@ void TraceFeed::on(const WorkerExited& event) {
   trace_.worker_ended(base_rank_ + event.local_rank, rendezvous::describe(event.status), is_failure);
 }
 
-void TraceFeed::on(const SpawnFailed& event) { trace_.note(event.why); }
+void TraceFeed::on(const NeverStarted& event) {
+  if (!event.why.empty()) trace_.note(event.why);
+}
 
 void TraceFeed::on(const AllGone&) { trace_.end_round(); }
 

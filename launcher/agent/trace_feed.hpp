@@ -9,7 +9,7 @@
 #include "launcher/agent/agent_core.hpp"
 #include "launcher/config/launch_config.hpp"
 #include "launcher/output/log.hpp"
-#include "launcher/trace/trace.hpp"
+#include "launcher/output/trace/trace.hpp"
 #include "rendezvous/base/descriptor.hpp"
 
 namespace ddp::launcher {
@@ -38,7 +38,7 @@ class TraceFeed {
   void on(const MissingStarted& event);
   void on(const WorkerDying& event);
   void on(const WorkerExited& event);
-  void on(const SpawnFailed& event);
+  void on(const NeverStarted& event);
   void on(const AllGone& event);
   template <typename Other>
   void on(const Other&) {}

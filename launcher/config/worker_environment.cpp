@@ -29,6 +29,19 @@ Environment inherited_environment() {
   return environment;
 }
 
+VisibleGpus gpus_of_workers(const LaunchConfig& config) {
+  VisibleGpus gpus = visible_gpus(config.gpus);
+  if (config.virtual_local_rank) gpu_of_worker(gpus, config.workers - 1);  // enough?
+  return gpus;
+}
+
+std::string shared_gpus(const LaunchConfig& config, const VisibleGpus& gpus) {
+  const int count = gpus.count();
+  if (config.virtual_local_rank || count == 0 || count >= config.workers) return "";
+  return std::to_string(config.workers) + " workers share " +
+         (count == 1 ? "one GPU" : std::to_string(count) + " GPUs") + "; --nproc-per-node gpu starts one for each";
+}
+
 Environment node_environment(const LaunchConfig& config, const Environment& inherited, const VisibleGpus& gpus) {
   Environment env = inherited;
   for (const char* name : kOurs) env.erase(name);

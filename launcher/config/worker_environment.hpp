@@ -18,6 +18,11 @@ using Environment = std::map<std::string, std::string>;
 // Returns this process's environment.
 Environment inherited_environment();
 
+// Returns the GPUs that the workers get. Throws rendezvous::Error if they are too few for --virtual-local-rank.
+VisibleGpus gpus_of_workers(const LaunchConfig& config);
+// Returns what the user learns if workers share GPUs; empty: none do.
+std::string shared_gpus(const LaunchConfig& config, const VisibleGpus& gpus);
+
 struct WorkerPlace {
   int local_rank = 0;
   std::string incarnation;  // 16 hex digits

@@ -5,7 +5,7 @@
 #include <map>
 #include <set>
 
-#include "launcher/stacks/frame_kind.hpp"
+#include "launcher/diagnosis/stacks/frame_kind.hpp"
 #include "launcher/text/ranges.hpp"
 
 namespace ddp::launcher {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "launcher/stacks/stack.hpp"
+#include "launcher/diagnosis/stacks/stack.hpp"
 #include "rendezvous/base/descriptor.hpp"
 
 namespace ddp::launcher {

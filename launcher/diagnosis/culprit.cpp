@@ -4,8 +4,8 @@
 #include <algorithm>
 
 #include "launcher/diagnosis/awaited_ranks.hpp"
-#include "launcher/stacks/frame_kind.hpp"
-#include "launcher/stacks/stack_report.hpp"
+#include "launcher/diagnosis/stacks/frame_kind.hpp"
+#include "launcher/diagnosis/stacks/stack_report.hpp"
 #include "launcher/text/ranges.hpp"
 
 namespace ddp::launcher {

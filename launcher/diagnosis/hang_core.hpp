@@ -34,7 +34,7 @@
 #include <string>
 #include <vector>
 
-#include "launcher/stacks/stack.hpp"
+#include "launcher/diagnosis/stacks/stack.hpp"
 
 namespace ddp::launcher {
 

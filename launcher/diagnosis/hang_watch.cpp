@@ -10,7 +10,7 @@
 #include <string>
 #include <utility>
 
-#include "launcher/stacks/kernel_state.hpp"
+#include "launcher/diagnosis/stacks/kernel_state.hpp"
 #include "launcher/text/time_text.hpp"
 #include "rendezvous/base/text.hpp"
 #include "rendezvous/machine/process_folder.hpp"

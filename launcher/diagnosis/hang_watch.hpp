@@ -15,7 +15,7 @@
 #include "launcher/diagnosis/hang_core.hpp"
 #include "launcher/diagnosis/nodes/node_stillness.hpp"
 #include "launcher/diagnosis/stack_helper.hpp"
-#include "launcher/stacks/stack.hpp"
+#include "launcher/diagnosis/stacks/stack.hpp"
 #include "rendezvous/net/asio.hpp"
 
 namespace ddp::launcher {

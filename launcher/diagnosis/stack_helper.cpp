@@ -10,8 +10,8 @@
 #include <sstream>
 #include <utility>
 
-#include "launcher/stacks/stack_json.hpp"
-#include "launcher/stacks/take_stacks.hpp"
+#include "launcher/diagnosis/stacks/stack_json.hpp"
+#include "launcher/diagnosis/stacks/take_stacks.hpp"
 #include "rendezvous/base/error.hpp"
 #include "rendezvous/base/pipe.hpp"
 #include "rendezvous/base/text.hpp"

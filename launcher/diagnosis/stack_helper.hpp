@@ -17,8 +17,8 @@
 #include <string>
 #include <vector>
 
+#include "launcher/diagnosis/stacks/stack.hpp"
 #include "launcher/process/spawner.hpp"
-#include "launcher/stacks/stack.hpp"
 #include "rendezvous/base/descriptor.hpp"
 #include "rendezvous/net/asio.hpp"
 

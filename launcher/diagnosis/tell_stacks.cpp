@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <sstream>
 
-#include "launcher/stacks/stack_json.hpp"
-#include "launcher/stacks/stack_report.hpp"
-#include "launcher/stacks/take_stacks.hpp"
+#include "launcher/diagnosis/stacks/stack_json.hpp"
+#include "launcher/diagnosis/stacks/stack_report.hpp"
+#include "launcher/diagnosis/stacks/take_stacks.hpp"
 #include "launcher/text/ranges.hpp"
 #include "rendezvous/link/printable.hpp"
 #include "rendezvous/wire/json_text.hpp"

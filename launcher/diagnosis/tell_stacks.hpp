@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "launcher/diagnosis/hang_watch.hpp"
+#include "launcher/diagnosis/stacks/stack.hpp"
 #include "launcher/output/log.hpp"
-#include "launcher/stacks/stack.hpp"
 
 namespace ddp::launcher {
 

@@ -3,9 +3,12 @@
 
 #include <nlohmann/json.hpp>
 
+#include "launcher/text/ranges.hpp"
 #include "rendezvous/agent_client.hpp"
 #include "rendezvous/base/shallow_json.hpp"
+#include "rendezvous/base/text.hpp"
 #include "rendezvous/link/accept.hpp"
+#include "rendezvous/wire/json_text.hpp"
 
 namespace ddp::launcher {
 namespace {
@@ -28,6 +31,17 @@ nlohmann::json node_json(const NodeAnswer& node) {
 std::string text_or_nothing(const nlohmann::json& value) { return value.is_null() ? "" : value.get<std::string>(); }
 
 }  // namespace
+
+std::string node_done(const std::string& order) { return rendezvous::JsonObject().text("done", order).str(); }
+
+std::string node_error(const std::string& why) { return rendezvous::JsonObject().text("error", why).str(); }
+
+std::string signal_not_sent(const std::vector<int>& ranks, int signal) {
+  const bool is_one = ranks.size() == 1;
+  return node_error(describe_ranks(ranks) + (is_one ? " does" : " do") + " not handle " +
+                    rendezvous::signal_name(signal) + ", which would end " + (is_one ? "it" : "them") +
+                    ": it was not sent");
+}
 
 std::string job_answers_json(const JobAnswers& answers) {
   nlohmann::json object = {

@@ -4,7 +4,7 @@
 //     {"version":1,"error":null,"nodes":[{"host":"a","node_rank":0,"error":null,"answer":[...]},
 //                                        {"host":"b","node_rank":1,"error":"it did not answer in time","answer":null}]}
 //
-// `answer` depends on the question: for stacks it is a list as launcher/stacks/stack_json.hpp shows it.
+// `answer` depends on the question: for stacks it is a list as launcher/diagnosis/stacks/stack_json.hpp shows it.
 #pragma once
 
 #include <optional>
@@ -29,6 +29,12 @@ struct JobAnswers {
   std::vector<NodeAnswer> nodes = {};
   std::string error = {};  // why these are not all nodes; empty: they are
 };
+
+// Return what one node answers: that it has done what was ordered, or why it has not; and that these ranks would not
+// survive a signal, since they do not handle it.
+std::string node_done(const std::string& order);
+std::string node_error(const std::string& why);
+std::string signal_not_sent(const std::vector<int>& ranks, int signal);
 
 // Takes what nodes sent: text that is no JSON, or an object with an `error`, becomes that node's error.
 std::string job_answers_json(const JobAnswers& answers);

@@ -206,7 +206,7 @@ class Run {
 
   void started(unsigned choice) {
     if (!std::exchange(is_starting_, false)) return;
-    if (choice % 4 == 1) return handle(SpawnFailed{"no more processes", {}});
+    if (choice % 4 == 1) return handle(NeverStarted{"no more processes"});
     if (choice % 4 == 2 && core_.phase() != AgentCore::Phase::Starting) return handle(NeverStarted{});
     alive_[0] = alive_[1] = true;
     is_clean_ = true;

@@ -9,12 +9,12 @@
 #include <string>
 #include <variant>
 
+#include "launcher/diagnosis/stacks/stack_json.hpp"
+#include "launcher/diagnosis/stacks/stack_report.hpp"
 #include "launcher/local/job_answers.hpp"
 #include "launcher/local/job_view.hpp"
-#include "launcher/page/metrics.hpp"
+#include "launcher/local/page/metrics.hpp"
 #include "launcher/report/issue_report.hpp"
-#include "launcher/stacks/stack_json.hpp"
-#include "launcher/stacks/stack_report.hpp"
 #include "rendezvous/base/check.hpp"
 #include "rendezvous/base/shallow_json.hpp"
 #include "rendezvous/link/codec.hpp"

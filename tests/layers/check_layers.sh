@@ -79,16 +79,16 @@ only launcher guardian       process
 only launcher report         text config
 only launcher output         text config
 only launcher preload        config process placement
-only launcher local          text
-only launcher stacks         text
-only launcher trace          text
-only launcher page           local text
-only launcher diagnosis      process output stacks text local
+only launcher local          text placement
+only launcher diagnosis      process output text local
 only launcher coordination   config process guardian local
 only launcher hosts          config process output text
-only launcher agent          config process guardian preload output report placement text local stacks diagnosis coordination trace page
+only launcher agent          config process guardian preload output report local diagnosis coordination
 alone launcher/hosts wire
-alone launcher/agent timers
+forbid launcher/diagnosis/stacks 'launcher/(?!diagnosis/stacks/|text/)'                     "$none"
+alone launcher/diagnosis timers
+forbid launcher/local/page 'launcher/(?!local/|text/)'                                      "$none"
+forbid launcher/output/trace 'launcher/(?!output/trace/|text/)'                             "$none"
 
 only collectives gloo
 only collectives gpu
@@ -140,9 +140,9 @@ for folder in launcher rendezvous collectives runtime runtime/training runtime/t
 # Each third-party library is included only where this says so.
 code='apps launcher rendezvous collectives runtime'
 forbid "$code" 'CLI/'                    'apps/(train/options|ddp_store/main|ddp_bench/(main|[a-z]+/(mpi_main|command)))\.cpp'
-forbid "$code" 'boost/'                  'rendezvous/(net/asio\.[ch]pp|etcd/http_answer\.cpp)|launcher/page/http_session\.cpp'
+forbid "$code" 'boost/'                  'rendezvous/(net/asio\.[ch]pp|etcd/http_answer\.cpp)|launcher/local/page/http_session\.cpp'
 forbid "$code" '(spdlog|fmt)/'           'launcher/output/log\.cpp'
-forbid "$code" 'nlohmann/'               'apps/(ddp_store/main\.cpp|ddp_bench/print\.hpp)|rendezvous/(agent_client\.cpp|base/shallow_json\.hpp|link/(codec\.cpp|message_json\.hpp)|coordinator/job_record\.cpp|etcd/messages\.cpp)|launcher/(local/job_answers|report/(error_file|issue_report)|stacks/frames)\.cpp|rendezvous/wire/(declared_json\.hpp|json_text\.cpp)|runtime/(training/(tensor_file/(json_form|safetensors)|checkpoint/record)|base/error_file)\.cpp'
+forbid "$code" 'nlohmann/'               'apps/(ddp_store/main\.cpp|ddp_bench/print\.hpp)|rendezvous/(agent_client\.cpp|base/shallow_json\.hpp|link/(codec\.cpp|message_json\.hpp)|coordinator/job_record\.cpp|etcd/messages\.cpp)|launcher/(local/job_answers|report/(error_file|issue_report)|diagnosis/stacks/frames)\.cpp|rendezvous/wire/(declared_json\.hpp|json_text\.cpp)|runtime/(training/(tensor_file/(json_form|safetensors)|checkpoint/record)|base/error_file)\.cpp'
 forbid "$code" 'gloo/'                   '(collectives/gloo/[a-z_]*|apps/ddp_bench/contenders/gloo_contender)\.[ch]pp'
 forbid "$code" 'mpi'                     'apps/ddp_bench/(collectives/mpi_main\.cpp|worker/mpi_worker\.c)'
 forbid "$code" 'nccl|cuda'               "$none"

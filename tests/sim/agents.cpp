@@ -99,7 +99,7 @@ void World::spawned(Process& process, int round, const Assignment& assignment) {
     coverage_.reached(Branch::SpawnFailed);
     process.cleared = true;
     invariants_.on_spawn_failed();
-    return handle(process, SpawnFailed{"no more processes"});
+    return handle(process, NeverStarted{"no more processes"});
   }
   if (process.core.phase() != AgentCore::Phase::Starting) coverage_.reached(Branch::StopMetTheStart);
   WorkersStarted event;

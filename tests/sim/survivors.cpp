@@ -89,10 +89,11 @@ void World::carry_out(Process& process, const RevokeRound&) {
   }
 }
 
-void World::carry_out(Process& process, const EndWorker& action) {
+void World::carry_out(Process& process, const SignalWorker& action) {
   Worker& worker = scene_.worker(process.workers[static_cast<std::size_t>(action.local_rank)]);
   invariants_.on_ended(process, worker);
-  signal(worker, SIGTERM);
+  if (action.signal == SIGKILL) return kill(worker, Why::Ddprun);
+  signal(worker, action.signal);
 }
 
 void World::carry_out(Process& process, const ReadWords& action) {
@@ -131,7 +132,7 @@ void World::start_in_place(Process& process, int local, int round, const rendezv
     Process& starter = scene_.process(index);
     if (replacement_fails()) {
       invariants_.on_spawn_failed();
-      return handle(starter, MissingNeverStarted{local, "no more processes"});
+      return handle(starter, WorkerExited{.local_rank = local, .status = {.code = 1}, .message = "no more processes"});
     }
     const Worker& started = start_worker(starter, local, round, assignment);
     handle(starter, MissingStarted{local, started.pid()});

@@ -157,12 +157,6 @@ void World::reap(int id) {
   });
 }
 
-void World::carry_out(Process& process, const KillWorker& action) {
-  Worker& worker = scene_.worker(process.workers[static_cast<std::size_t>(action.local_rank)]);
-  invariants_.on_ended(process, worker);
-  kill(worker, Why::Ddprun);
-}
-
 // Lets its peers notice: their connections to it are reset.
 void World::tell_peers(const Worker& dead) {
   for (const int id : scene_.alive) {

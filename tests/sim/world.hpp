@@ -89,13 +89,11 @@ class World {
   void carry_out(Process& process, const launcher::StartWorkers& action);
   void carry_out(Process& process, const launcher::StartMissing& action);
   void carry_out(Process& process, const launcher::RevokeRound& action);
-  void carry_out(Process& process, const launcher::EndWorker& action);
+  void carry_out(Process& process, const launcher::SignalWorker& action);
   void carry_out(Process& process, const launcher::ReadWords& action);
-  void carry_out(Process& process, const launcher::KillWorker& action);
   void carry_out(Process& process, const launcher::SignalWorkers& action);
   // Suspending a job is not simulated: agents only pass it on to their workers, and the coordinator does not see it.
   void carry_out(Process&, const launcher::SuspendWorkers&) {}
-  void carry_out(Process&, const launcher::ResumeWorkers&) {}
   void carry_out(Process& process, const launcher::KillDescendants& action);
   void carry_out(Process& process, const launcher::KillLeftovers& action);
   void carry_out(Process& process, const launcher::ClearDescendants& action);

@@ -6,8 +6,9 @@
 #include <utility>
 
 #include "launcher/diagnosis/nodes/told_verdict.hpp"
+#include "launcher/diagnosis/stacks/stack_json.hpp"
 #include "launcher/diagnosis/tell_stacks.hpp"
-#include "launcher/stacks/stack_json.hpp"
+#include "launcher/local/job_answers.hpp"
 #include "launcher/text/ranges.hpp"
 #include "rendezvous/wire/declared_json.hpp"
 
@@ -174,11 +175,11 @@ std::string HangJudge::answer_stillness(const std::string& text) {
 
 std::string HangJudge::take_verdict(const std::string& text) {
   const auto verdict = verdict_from_json(text);
-  if (!verdict) return rendezvous::JsonObject().text("error", "a verdict that is none").str();
+  if (!verdict) return node_error("a verdict that is none");
   const bool is_own = text == own_verdict_;
   if (!is_own && core_.note_verdict()) tell_verdict(*verdict, log_);
   wait();
-  return rendezvous::JsonObject().text("done", kVerdictOrder).str();
+  return node_done(kVerdictOrder);
 }
 
 }  // namespace ddp::launcher

@@ -13,6 +13,7 @@
 #include "launcher/diagnosis/hang_watch.hpp"
 #include "launcher/diagnosis/nodes/hang_judge_core.hpp"
 #include "launcher/output/log.hpp"
+#include "rendezvous/link/messages.hpp"
 #include "rendezvous/net/asio.hpp"
 
 namespace ddp::launcher {
@@ -24,9 +25,7 @@ inline constexpr char kVerdictOrder[] = "verdict";
 class HangJudge {
  public:
   // What a node of the round has answered.
-  struct Answer {
-    std::string host;
-    int node_rank = 0, base_rank = 0, slots = 0;
+  struct Answer : rendezvous::JobFacts::Node {
     std::string text;  // empty: it has not
   };
   using Answered = std::function<void(const std::vector<Answer>&)>;  // empty: nobody could be asked

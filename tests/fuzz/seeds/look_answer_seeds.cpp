@@ -3,9 +3,9 @@
 // usage: look_answer_seeds CORPUS_FOLDER
 #include <string>
 
+#include "launcher/diagnosis/stacks/stack_json.hpp"
 #include "launcher/local/job_view.hpp"
 #include "launcher/report/issue_report.hpp"
-#include "launcher/stacks/stack_json.hpp"
 #include "tests/fuzz/seeds/seeds.hpp"
 
 int main(int argc, char** argv) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "launcher/agent/agent_core.hpp"
+#include "tests/launcher/agent/stepped_agent.hpp"
 
 using namespace ddp::launcher;
 using ddp::rendezvous::Directive;
@@ -16,16 +17,16 @@ using std::chrono::seconds;
 namespace {
 
 // An agent that runs the two workers of round 1, and the actions of its last step.
-struct Running {
+struct Running final : SteppedAgent {
   explicit Running(int restarts_so_far, OnHang on_hang = OnHang::Tell, bool takes_stacks = true,
                    bool keeps_memory = false, int nodes = 1)
-      : core({.job = {.id = "j", .max_nodes = nodes, .max_restarts = 2},
-              .incarnation = "i",
-              .host = "a",
-              .workers = 2,
-              .takes_stacks = takes_stacks,
-              .keeps_memory = keeps_memory,
-              .on_hang = on_hang}) {
+      : SteppedAgent({.job = {.id = "j", .max_nodes = nodes, .max_restarts = 2},
+                      .incarnation = "i",
+                      .host = "a",
+                      .workers = 2,
+                      .takes_stacks = takes_stacks,
+                      .keeps_memory = keeps_memory,
+                      .on_hang = on_hang}) {
     step(LinkUp{});
     Directive run{.kind = Directive::Kind::Run, .round = 1};
     run.assignment = {
@@ -34,17 +35,6 @@ struct Running {
     step(WorkersStarted{{100, 101}});
   }
 
-  void step(const AgentEvent& event) {
-    actions.clear();
-    core.step({}, event, actions);
-  }
-  template <typename Action>
-  const Action* find() const {
-    for (const AgentAction& action : actions) {
-      if (const auto* found = std::get_if<Action>(&action)) return found;
-    }
-    return nullptr;
-  }
   // Stops the round because of a failure with this message, or for another reason, and returns what becomes of the
   // stacks.
   StacksUse stop(const std::optional<std::string>& message) {
@@ -54,9 +44,6 @@ struct Running {
     REQUIRE(find<SignalWorkers>());
     return find<SignalWorkers>()->stacks;
   }
-
-  AgentCore core;
-  std::vector<AgentAction> actions;
 };
 
 constexpr char kTimeout[] = "RuntimeError: Timed out waiting 1800000ms for send operation to complete";

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "launcher/agent/agent_core.hpp"
+#include "tests/launcher/agent/stepped_agent.hpp"
 
 using Catch::Matchers::Contains;
 using namespace ddp::launcher;
@@ -18,28 +19,23 @@ using std::chrono::seconds;
 namespace {
 
 // A node of three workers, of which some have said that they can stay.
-struct Node {
+struct Node final : SteppedAgent {
   explicit Node(const std::vector<int>& staying = {0, 1, 2})
-      : core({.job = {.id = "j", .max_restarts = 3, .survivors_stay = true},
-              .incarnation = "i",
-              .host = "a",
-              .workers = 3,
-              .shutdown_timeout = seconds(5)}) {
+      : SteppedAgent({.job = {.id = "j", .max_restarts = 3, .survivors_stay = true},
+                      .incarnation = "i",
+                      .host = "a",
+                      .workers = 3,
+                      .shutdown_timeout = seconds(5)}) {
     step(LinkUp{});
     run(1);
     step(WorkersStarted{{100, 101, 102}});
     for (const int local_rank : staying) step(WorkerStays{local_rank, true});
   }
 
-  AgentCore core;
-  TimePoint now{};
-  std::vector<AgentAction> actions;
-
   bool reads_words = true;  // answers ReadWords at once
 
-  void step(const AgentEvent& event) {
-    actions.clear();
-    core.step(now, event, actions);
+  void step(const AgentEvent& event) override {
+    SteppedAgent::step(event);
     const auto* const read = find<ReadWords>();
     if (!read || !reads_words) return;
     WordsRead words{read->local_ranks, {}};
@@ -48,13 +44,6 @@ struct Node {
   }
   static WorkerWords words_of(int local_rank) {
     return {.message = "out of luck", .stderr_tail = {"worker " + std::to_string(local_rank) + " says goodbye"}};
-  }
-  template <typename Action>
-  const Action* find() const {
-    for (const AgentAction& action : actions) {
-      if (const auto* found = std::get_if<Action>(&action)) return found;
-    }
-    return nullptr;
   }
   void run(int round, int base_rank = 0, int world_size = 3) {
     Directive directive{.kind = Directive::Kind::Run, .round = round};
@@ -86,7 +75,7 @@ TEST_CASE("agent survivors: a round is revoked, all become quiet, and the next o
   node.stop(1, true);
   CHECK(node.find<RevokeRound>());
   CHECK_FALSE(node.find<SignalWorkers>());
-  CHECK_FALSE(node.find<EndWorker>());
+  CHECK_FALSE(node.find<SignalWorker>());
   node.step(WorkerQuiet{0, 1});
   CHECK(node.phase() == WorkersPhase::Stopping);
   node.step(WorkerQuiet{2, 1});
@@ -147,8 +136,9 @@ TEST_CASE("agent survivors: a worker that cannot stay is told to end, and it is 
   Node node(std::vector<int>{0});
   node.exit(1, {.signal = SIGKILL});
   node.stop(1, true);
-  REQUIRE(node.find<EndWorker>());
-  CHECK(node.find<EndWorker>()->local_rank == 2);
+  REQUIRE(node.find<SignalWorker>());
+  CHECK(node.find<SignalWorker>()->local_rank == 2);
+  CHECK(node.find<SignalWorker>()->signal == SIGTERM);
   CHECK_THAT(node.find<LogLine>()->text, Contains("rank 2"));
   node.step(WorkerQuiet{0, 1});
   node.exit(2, {.signal = SIGTERM});
@@ -163,7 +153,7 @@ TEST_CASE("agent survivors: a worker that was told to end ends, also if it says 
   Node node(std::vector<int>{0, 1});
   node.exit(1, {.signal = SIGKILL});
   node.stop(1, true);
-  REQUIRE(node.find<EndWorker>());
+  REQUIRE(node.find<SignalWorker>());
   node.step(WorkerQuiet{0, 1});
   node.step(WorkerStays{2, true});  // this node was suspended, and reads it late
   node.step(WorkerQuiet{2, 1});
@@ -188,8 +178,9 @@ TEST_CASE("agent survivors: a worker that does not become quiet in time is kille
   node.step(WorkerQuiet{0, 1});
   node.now += seconds(5);
   node.step(Tick{});
-  REQUIRE(node.find<KillWorker>());
-  CHECK(node.find<KillWorker>()->local_rank == 2);
+  REQUIRE(node.find<SignalWorker>());
+  CHECK(node.find<SignalWorker>()->local_rank == 2);
+  CHECK(node.find<SignalWorker>()->signal == SIGKILL);
   SECTION("it dies") {
     node.exit(2, {.signal = SIGKILL});
     CHECK(node.phase() == WorkersPhase::Quiet);
@@ -282,7 +273,7 @@ TEST_CASE("agent survivors: a failure of the new round revokes it as well", "[la
   node.step(WorkerQuiet{0, 1});
   node.step(WorkerQuiet{2, 1});
   node.run(2);
-  node.step(MissingNeverStarted{1, "no more processes"});
+  node.exit(1, {.code = 1});
   CHECK(node.core.state().failures.front().rank == 1);
   node.stop(2, true);
   CHECK(node.phase() == WorkersPhase::Stopping);

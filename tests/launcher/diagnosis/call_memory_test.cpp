@@ -6,8 +6,8 @@
 #include <ctime>
 #include <random>
 
-#include "launcher/stacks/stack_json.hpp"
-#include "tests/launcher/trace/worker_memory.hpp"
+#include "launcher/diagnosis/stacks/stack_json.hpp"
+#include "tests/launcher/output/trace/worker_memory.hpp"
 
 using namespace ddp::launcher;
 using ddp::rendezvous::OperationState;

@@ -3,7 +3,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "launcher/stacks/stack_json.hpp"
+#include "launcher/diagnosis/stacks/stack_json.hpp"
 
 using namespace ddp::launcher;
 

@@ -88,42 +88,21 @@ constexpr std::array<const char*, 9> kCoordinatorNames = {"AgentLinked",     "Ag
                                                           "AgentGone",       "StoreOpened",   "StoreFailed",
                                                           "CoordinatorTick", "Recovered",     "StoreLost"};
 constexpr std::array<const char*, 5> kCoordinatorPhases = {"Gathering", "Opening", "Running", "Stopping", "Over"};
-constexpr std::array<const char*, 25> kAgentNames = {"LinkUp",
-                                                     "LinkDown",
-                                                     "LinkFailed",
-                                                     "LinkRefused",
-                                                     "BeatArrived",
-                                                     "DirectiveArrived",
-                                                     "WorkersStarted",
-                                                     "SpawnFailed",
-                                                     "NeverStarted",
-                                                     "WorkerDying",
-                                                     "WorkerExited",
-                                                     "MissingStarted",
-                                                     "MissingNeverStarted",
-                                                     "WorkerStays",
-                                                     "WorkerQuiet",
-                                                     "AllGone",
-                                                     "StopSignal",
-                                                     "Suspend",
-                                                     "Resume",
-                                                     "GuardianGone",
-                                                     "HeadGone",
-                                                     "Tick",
-                                                     "HangFound",
-                                                     "WordsRead",
-                                                     "CoordinatorNamed"};
-constexpr std::array<const char*, 10> kAgentPhases = {"Idle",    "Starting", "Running", "Stopping", "Lingering",
-                                                      "Killing", "Clearing", "Left",    "Revoking", "Quiet"};
+constexpr std::array<const char*, 22> kAgentNames = {
+    "LinkUp",         "LinkDown",     "LinkFailed",  "LinkRefused",     "BeatArrived",    "DirectiveArrived",
+    "WorkersStarted", "NeverStarted", "WorkerDying", "WorkerExited",    "MissingStarted", "WorkerStays",
+    "WorkerQuiet",    "AllGone",      "StopSignal",  "Suspend",         "GuardianGone",   "HeadGone",
+    "Tick",           "HangFound",    "WordsRead",   "CoordinatorNamed"};
+constexpr std::array<const char*, 9> kAgentPhases = {"Idle",    "Starting", "Running",  "Stopping", "Lingering",
+                                                     "Killing", "Left",     "Revoking", "Quiet"};
 
 // What ten thousand seeds have to reach has a +, by event and phase. The others are rare or impossible.
 constexpr std::array<const char*, 9> kCoordinatorMust = {"+++++", "+++++", "+++++", "+++++", " + + ",
                                                          " +   ", "+++++", "+    ", "     "};
-constexpr std::array<const char*, 25> kAgentMust = {
-    "+ +++++ ++", "+ +++++ ++", "+ +++++ ++", "+         ", "+++++++ ++", "+++++++ ++", " + +      ",
-    " +        ", "   + +    ", "  ++ +    ", "  ++ +  ++", "  ++      ", "  +       ", "  +       ",
-    "  +     + ", "+   + +   ", "+ +++++ ++", "          ", "          ", "+ +++++  +", "+ +++++  +",
-    "+++++++ ++", "          ", "        ++", "          "};
+constexpr std::array<const char*, 22> kAgentMust = {
+    "+ ++++ ++", "+ ++++ ++", "+ ++++ ++", "+        ", "++++++ ++", "++++++ ++", " + +     ", " + + +   ",
+    "  ++ +   ", "  ++ + ++", "  ++     ", "  +      ", "  +    + ", "+   ++   ", "+ ++++ ++", "         ",
+    "+ ++++  +", "+ ++++  +", "++++++ ++", "         ", "       ++", "         "};
 
 template <typename Counts, typename Musts, typename Names, typename Phases>
 void add_missing(std::vector<std::string>& missing, const Counts& counts, const Musts& musts, const Names& names,

@@ -116,7 +116,7 @@ class Coverage {
   static constexpr std::size_t kCoordinatorEvents = std::variant_size_v<rendezvous::CoordinatorEvent>;
   static constexpr std::size_t kAgentEvents = std::variant_size_v<launcher::AgentEvent>;
   std::array<std::array<std::uint64_t, 5>, kCoordinatorEvents> coordinator_{};
-  std::array<std::array<std::uint64_t, 10>, kAgentEvents> agent_{};
+  std::array<std::array<std::uint64_t, 9>, kAgentEvents> agent_{};
   std::array<std::uint64_t, static_cast<std::size_t>(Branch::Count)> branches_{};
 };
 

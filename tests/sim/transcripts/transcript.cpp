@@ -2,6 +2,7 @@
 #include "tests/sim/transcripts/transcript.hpp"
 
 #include <array>
+#include <csignal>
 
 #include "rendezvous/base/text.hpp"
 #include "tests/sim/event_queue.hpp"
@@ -94,10 +95,10 @@ struct DescribeAgentEvent {
                 : "");
   }
   std::string operator()(const WorkersStarted&) const { return "its workers run"; }
-  std::string operator()(const SpawnFailed& event) const {
-    return "its workers could not be started" + in_parentheses(event.why);
+  std::string operator()(const NeverStarted& event) const {
+    return event.why.empty() ? "its workers were stopped before they were started"
+                             : "its workers could not be started" + in_parentheses(event.why);
   }
-  std::string operator()(const NeverStarted&) const { return "its workers were stopped before they were started"; }
   std::string operator()(const WorkerDying& event) const {
     return "sees that worker " + std::to_string(event.local_rank) + " " + rendezvous::describe(event.status) +
            " and is not reaped yet";
@@ -107,9 +108,6 @@ struct DescribeAgentEvent {
   }
   std::string operator()(const MissingStarted& event) const {
     return "another process has the place of worker " + std::to_string(event.local_rank);
-  }
-  std::string operator()(const MissingNeverStarted& event) const {
-    return "no process could be started for worker " + std::to_string(event.local_rank) + in_parentheses(event.why);
   }
   std::string operator()(const WorkerStays& event) const {
     return "worker " + std::to_string(event.local_rank) + (event.stays ? " can stay" : " can stay no longer");
@@ -123,8 +121,9 @@ struct DescribeAgentEvent {
   }
   std::string operator()(const StopSignal& event) const { return "its user sends " + signal_name(event.signal); }
   std::string operator()(const HangFound& event) const { return "finds that its workers hang: " + event.why; }
-  std::string operator()(const Suspend&) const { return "its user suspends the job"; }
-  std::string operator()(const Resume&) const { return "its user resumes the job"; }
+  std::string operator()(const Suspend& event) const {
+    return event.is_over ? "its user resumes the job" : "its user suspends the job";
+  }
   std::string operator()(const GuardianGone&) const { return "its guardian is gone"; }
   std::string operator()(const HeadGone&) const { return "its head is out of reach"; }
   std::string operator()(const Tick&) const { return "its timer expires"; }
@@ -140,15 +139,16 @@ struct DescribeAgentAction {
   }
   std::string operator()(const ReadWords&) const { return "reads what its dead workers wrote"; }
   std::string operator()(const RevokeRound&) const { return "shows its workers that the round is revoked"; }
-  std::string operator()(const EndWorker& action) const {
-    return "sends SIGTERM to worker " + std::to_string(action.local_rank);
+  std::string operator()(const SignalWorker& action) const {
+    const std::string worker = "worker " + std::to_string(action.local_rank);
+    return action.signal == SIGKILL ? "kills " + worker : "sends " + signal_name(action.signal) + " to " + worker;
   }
-  std::string operator()(const KillWorker& action) const { return "kills worker " + std::to_string(action.local_rank); }
   std::string operator()(const SignalWorkers& action) const {
     return "sends " + signal_name(action.signal) + " to its workers";
   }
-  std::string operator()(const SuspendWorkers&) const { return "suspends its workers"; }
-  std::string operator()(const ResumeWorkers&) const { return "resumes its workers"; }
+  std::string operator()(const SuspendWorkers& action) const {
+    return action.is_over ? "resumes its workers" : "suspends its workers";
+  }
   std::string operator()(const KillDescendants&) const { return "kills all processes below it"; }
   std::string operator()(const KillLeftovers& action) const {
     return "kills what worker " + std::to_string(action.local_rank) + " left";

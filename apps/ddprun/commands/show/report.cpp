@@ -10,11 +10,11 @@
 #include "apps/ddprun/commands/arguments.hpp"
 #include "apps/ddprun/commands/show/job_page.hpp"
 #include "apps/ddprun/commands/show/ps.hpp"
+#include "launcher/diagnosis/stacks/stack_json.hpp"
+#include "launcher/diagnosis/stacks/stack_report.hpp"
 #include "launcher/local/job_answers.hpp"
 #include "launcher/local/job_view.hpp"
 #include "launcher/report/issue_report.hpp"
-#include "launcher/stacks/stack_json.hpp"
-#include "launcher/stacks/stack_report.hpp"
 #include "rendezvous/base/error.hpp"
 
 namespace ddp::apps {

@@ -7,9 +7,9 @@
 #include "apps/ddprun/commands/agents.hpp"
 #include "apps/ddprun/commands/arguments.hpp"
 #include "apps/ddprun/commands/table.hpp"
+#include "launcher/diagnosis/stacks/stack_json.hpp"
+#include "launcher/diagnosis/stacks/stack_report.hpp"
 #include "launcher/local/job_answers.hpp"
-#include "launcher/stacks/stack_json.hpp"
-#include "launcher/stacks/stack_report.hpp"
 #include "rendezvous/link/printable.hpp"
 
 namespace ddp::apps {
