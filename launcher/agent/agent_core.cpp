@@ -14,6 +14,7 @@ namespace ddp::launcher {
 
 using rendezvous::Directive;
 using rendezvous::exit_code;
+using rendezvous::Why;
 using rendezvous::WorkerFailure;
 using rendezvous::WorkersPhase;
 using std::chrono::milliseconds;
@@ -86,7 +87,7 @@ void AgentCore::on(const LinkDown& event) {
   why_not_linked_ = event.why;
   next_beat_.reset();
   asked_.reset();
-  if (is_coordinators()) return end({.has_failed = true}, "the link to the coordinator broke: " + event.why);
+  if (is_coordinators()) return end({.why = Why::Failed}, "the link to the coordinator broke: " + event.why);
   if (!joined()) return;   // nothing came over it
   if (!cut_) cut_ = now_;  // the first cut counts: the coordinator may not have seen the links since
   act(LogLine{"the link to the coordinator at " + config_.coordinator + " broke (" + event.why + "); trying again"});
@@ -137,7 +138,7 @@ void AgentCore::on(const LinkFailed& event) {
   if (!event.why.empty()) why_not_linked_ = event.why;
 }
 
-void AgentCore::on(const LinkRefused& event) { end({.has_failed = true}, event.why); }
+void AgentCore::on(const LinkRefused& event) { end({.why = Why::Failed}, event.why); }
 
 void AgentCore::on(const BeatArrived&) {
   if (is_older_link_) return;
@@ -188,8 +189,8 @@ void AgentCore::watch_link() {
       const std::string which = joins_within > config_.join_timeout
                                     ? ", longer than --rdzv-conf join_timeout, since etcd names a node: "
                                     : " (--rdzv-conf join_timeout): ";
-      return end({.is_lost = true}, "no coordinator at " + config_.coordinator + " within " + in_seconds(joins_within) +
-                                        which + why_not_linked_ + config_.advice);
+      return end({.why = Why::NoCoordinator}, "no coordinator at " + config_.coordinator + " within " +
+                                                  in_seconds(joins_within) + which + why_not_linked_ + config_.advice);
     }
     if (!linked_ && now_ >= *next_waiting_line_) {
       next_waiting_line_ = now_ + kBetweenWaitingLines;
@@ -206,8 +207,9 @@ void AgentCore::watch_link() {
                             : !etcds_trouble_.empty() ? etcds_trouble_
                             : linked_                 ? ""
                                                       : why_not_linked_;
-    return end({.is_lost = true}, "the coordinator at " + config_.coordinator + " is gone: no word from it for " +
-                                      in_seconds(lost_after_) + (why.empty() ? "" : " (" + why + ")"));
+    return end({.why = Why::CoordinatorLost}, "the coordinator at " + config_.coordinator +
+                                                  " is gone: no word from it for " + in_seconds(lost_after_) +
+                                                  (why.empty() ? "" : " (" + why + ")"));
   }
   if (!linked_) return;
   if (now_ >= reconnect_at()) {
@@ -295,7 +297,7 @@ void AgentCore::on(const DirectiveArrived& event) {
   const Directive& directive = event.directive;
   if (is_fenced_off(directive)) return meet_older(directive);
   if (const std::string what = why_not_believed(directive); !what.empty()) {
-    return end({.has_failed = true}, "the coordinator" +
+    return end({.why = Why::Failed}, "the coordinator" +
                                          (config_.coordinator.empty() ? "" : " at " + config_.coordinator) +
                                          " gives this node what cannot be its own: " + what);
   }
@@ -304,7 +306,7 @@ void AgentCore::on(const DirectiveArrived& event) {
     // A coordinator of the next job with this id says in its refusal what it knows of this one.
     const bool is_refusal = !directive.instance.empty() && directive.kind == Directive::Kind::Exit;
     if (is_refusal) return on_exit(directive);
-    return end({.is_lost = true},
+    return end({.why = Why::JobIsGone},
                "another coordinator answers at " + config_.coordinator + "; the one this node served is gone");
   }
   state_.epoch = directive.epoch;
@@ -365,7 +367,7 @@ void AgentCore::on_exit(Directive exit) {
   ends_alone_ = assigned_round_ == 0 && exit.exit_code == 1 && !exit.cause;
   const bool has_succeeded = phase_ == Phase::Idle && state_.succeeded;
   if (exit.exit_code == 0 && exit.round == assigned_round_ && exit.round > 0 && !has_succeeded) {
-    exit.exit_code = exit_code({.has_failed = true});
+    exit.exit_code = exit_code({.why = Why::Failed});
     exit.reason = "the coordinator says '" + exit.reason + "', but not all workers of this node have succeeded";
   }
   if (phase_ == Phase::Idle) return leave(exit);
@@ -793,7 +795,7 @@ void AgentCore::decide_alone() {
   decision_until_.reset();
   const int signal = users_signal_;
   if (may_stop()) stop(signal);
-  end({.signal = signal}, rendezvous::signal_name(signal) + " received");
+  end({.why = Why::StopSignal, .signal = signal}, rendezvous::signal_name(signal) + " received");
 }
 
 // Tells a user whose signal does not end the job at once how long it may take.
@@ -818,7 +820,7 @@ void AgentCore::on(const HangFound& event) {
   if (std::any_of(workers_.begin(), workers_.end(), [](const Worker& w) { return !w.exited && w.quiet; })) return;
   state_.stopped_because = event.why;
   const bool is_alone = config_.job.max_nodes == 1;
-  if (config_.on_hang == OnHang::Stop && is_alone) return end({.has_failed = true}, event.why);
+  if (config_.on_hang == OnHang::Stop && is_alone) return end({.why = Why::Hang}, event.why);
   state_.hang = config_.on_hang == OnHang::Stop ? rendezvous::Hang::End : rendezvous::Hang::Restart;
   report();  // the coordinator decides whether a restart is left
   stop(SIGTERM);
@@ -840,7 +842,7 @@ void AgentCore::on(const GuardianGone&) {
   const std::string reason = "ddprun was killed";
   if (may_kill()) kill_because(reason);
   state_.stopped_because = reason;
-  end({.signal = SIGKILL}, reason);
+  end({.why = Why::Failed, .signal = SIGKILL}, reason);
 }
 
 // To the others this node is lost, and does not end their job: the head may start another agent in its place. That one
@@ -851,7 +853,7 @@ void AgentCore::on(const HeadGone&) {
     state_.stopped_because = reason;
     report();
   }
-  end({.is_lost = true}, reason);
+  end({.why = Why::NodeLost}, reason);
 }
 
 // Ends this agent whatever the coordinator says, its workers first.
@@ -859,6 +861,7 @@ void AgentCore::end(const rendezvous::Outcome& outcome, std::string reason) {
   if (!exit_) ends_alone_ = true;
   Directive exit;
   exit.kind = Directive::Kind::Exit;
+  exit.why = outcome.why;
   exit.exit_code = exit_code(outcome);
   exit.reason = std::move(reason);
   const auto own = std::find_if(state_.failures.begin(), state_.failures.end(),
@@ -961,7 +964,8 @@ void AgentCore::leave(Directive directive) {
   decision_until_.reset();
   state_.left = true;
   report();
-  const int code = exit_code({.first = {.code = directive.exit_code}, .has_failed = !state_.unkillable.empty()});
+  const Why why = state_.unkillable.empty() ? Why::None : Why::Unkillable;
+  const int code = exit_code({.why = why, .first = {.code = directive.exit_code}});
   act(Leave{code, std::move(directive), state_.unkillable, ends_alone_});
 }
 

@@ -36,8 +36,8 @@ void read(const json& j, std::optional<Value>& value) {
 }  // namespace
 
 static void to_json(json& j, const JobRecord::Stop& s) {
-  j = {{"trigger", s.trigger}, {"reason", s.reason}, {"exit_code", s.exit_code},  {"at_once", s.at_once},
-       {"signal", s.signal},   {"dead", s.dead},     {"cause", optional(s.cause)}};
+  j = {{"trigger", s.trigger}, {"reason", s.reason}, {"exit_code", s.exit_code},   {"at_once", s.at_once},
+       {"signal", s.signal},   {"dead", s.dead},     {"cause", optional(s.cause)}, {"why", s.why}};
 }
 static void from_json(const json& j, JobRecord::Stop& s) {
   j.at("trigger").get_to(s.trigger);
@@ -47,6 +47,7 @@ static void from_json(const json& j, JobRecord::Stop& s) {
   j.at("signal").get_to(s.signal);
   j.at("dead").get_to(s.dead);
   read(j.at("cause"), s.cause);
+  s.why = j.value("why", Why::None);
 }
 static void to_json(json& j, const JobRecord::Before& b) { j = {{"instance", b.instance}, {"exit", b.exit}}; }
 static void from_json(const json& j, JobRecord::Before& b) {
@@ -67,7 +68,8 @@ static void to_json(json& j, const JobRecord::Loss& l) {
        {"text", l.text},
        {"stopped_itself", l.stopped_itself},
        {"hang", l.hang},
-       {"name", l.name}};
+       {"name", l.name},
+       {"why", l.why}};
 }
 static void from_json(const json& j, JobRecord::Loss& l) {
   l.noticed = age_of(j.at("noticed_ms"));
@@ -75,6 +77,7 @@ static void from_json(const json& j, JobRecord::Loss& l) {
   j.at("stopped_itself").get_to(l.stopped_itself);
   j.at("hang").get_to(l.hang);
   j.at("name").get_to(l.name);
+  l.why = j.value("why", Why::None);
 }
 static void to_json(json& j, const JobRecord::Member& m) {
   j = {{"incarnation", m.incarnation},
@@ -143,6 +146,7 @@ std::string encode(const JobRecord& r) {
             {"restarts", r.restarts},
             {"cause", optional(r.cause)},
             {"is_restart", r.is_restart},
+            {"why", r.why},
             {"why_round", r.why_round},
             {"who_makes_room", r.who_makes_room},
             {"gathers_for_ms", r.gathers_for.count()},
@@ -177,6 +181,7 @@ std::variant<JobRecord, std::string> decode_record(std::string_view text) {
     j.at("restarts").get_to(r.restarts);
     read(j.at("cause"), r.cause);
     j.at("is_restart").get_to(r.is_restart);
+    r.why = j.value("why", Why::None);
     j.at("why_round").get_to(r.why_round);
     j.at("who_makes_room").get_to(r.who_makes_room);
     if (j.contains("gathers_since_ms")) r.gathers_since = age_of(j.at("gathers_since_ms"));

@@ -21,6 +21,12 @@ NLOHMANN_JSON_SERIALIZE_ENUM(Directive::Kind, {{Directive::Kind::Wait, "wait"},
                                                {Directive::Kind::Run, "run"},
                                                {Directive::Kind::Stop, "stop"},
                                                {Directive::Kind::Exit, "exit"}})
+// A number that a later release may have added is read as none.
+inline void to_json(json& j, Why why) { j = static_cast<int>(why); }
+inline void from_json(const json& j, Why& why) {
+  const auto number = j.get<std::int64_t>();
+  why = number >= 0 && number <= static_cast<int>(kLastWhy) ? static_cast<Why>(number) : Why::None;
+}
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(ExitStatus, code, signal)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Assignment, node_rank, node_count, base_rank, world_size, base_role_rank,
                                    role_world_size, restart_count, max_restarts, master_addr, master_port)
@@ -92,6 +98,7 @@ inline void to_json(json& j, const Directive& d) {
   j = {{"kind", d.kind},           {"epoch", d.epoch},           {"lost_after_ms", d.lost_after.count()},
        {"round", d.round},         {"assignment", d.assignment}, {"stop_signal", d.stop_signal},
        {"exit_code", d.exit_code}, {"reason", d.reason},         {"failures", d.failures}};
+  if (d.why != Why::None) j["why"] = d.why;
   if (d.cause) j["cause"] = *d.cause;
   if (d.survivors_stay) j["survivors_stay"] = true;
   if (d.restarts_left) j["restarts_left"] = *d.restarts_left;
@@ -108,6 +115,7 @@ inline void from_json(const json& j, Directive& d) {
   j.at("exit_code").get_to(d.exit_code);
   j.at("reason").get_to(d.reason);
   j.at("failures").get_to(d.failures);
+  d.why = j.value("why", Why::None);
   if (j.contains("cause")) d.cause = j.at("cause").get<WorkerFailure>();
   d.survivors_stay = j.value("survivors_stay", false);
   if (j.contains("restarts_left")) d.restarts_left = j.at("restarts_left").get<int>();
