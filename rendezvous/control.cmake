@@ -13,14 +13,19 @@ add_library(ddprun_control STATIC
   etcd/tls/tls_library.cpp
   etcd/tls/tls_session.cpp
   coordinator/accept_record.cpp
+  coordinator/admission.cpp
   coordinator/coordinator.cpp
   coordinator/coordinator_core.cpp
+  coordinator/gathering.cpp
   coordinator/job_record.cpp
+  coordinator/links.cpp
   coordinator/looks.cpp
   coordinator/record_gate.cpp
   coordinator/recovery.cpp
   coordinator/roster.cpp
-  coordinator/seat_order.cpp
+  coordinator/round_end.cpp
+  coordinator/rounds.cpp
+  coordinator/seats.cpp
   coordinator/store_channel.cpp
   coordinator/stores.cpp
   net/boot_timer.cpp
@@ -39,8 +44,9 @@ add_library(ddprun_control STATIC
   membership/munge.cpp
   membership/secret.cpp)
 add_library(ddprun::control ALIAS ddprun_control)
-ddprun_tests_replace(coordinator/coordinator_core.cpp coordinator/record_gate.cpp coordinator/recovery.cpp
-  coordinator/roster.cpp coordinator/seat_order.cpp link/messages.cpp)  # scripts/stress/mutants
+ddprun_tests_replace(coordinator/admission.cpp coordinator/coordinator_core.cpp coordinator/gathering.cpp
+  coordinator/record_gate.cpp coordinator/recovery.cpp coordinator/roster.cpp coordinator/round_end.cpp
+  coordinator/rounds.cpp coordinator/seats.cpp link/messages.cpp)  # scripts/stress/mutants
 ddprun_target(ddprun_control AS_ONE 11)
 target_link_libraries(ddprun_control
   PUBLIC ddprun::store PRIVATE nlohmann_json::nlohmann_json utf8cpp xxhash::header sodium::static ${CMAKE_DL_LIBS})

@@ -10,6 +10,7 @@
 namespace ddp::launcher {
 
 using rendezvous::Directive;
+using rendezvous::Why;
 
 namespace {
 
@@ -65,7 +66,7 @@ void AgentCore::on(const Tick&) {
   if (decision_until_ && agent_.now >= *decision_until_) decide_alone();
   watch_lease();
   if (phase() == Phase::Left) return;
-  if (const auto gone = link_.watch(workers_.is_leaving())) workers_.end({.is_lost = true}, *gone);
+  if (const auto gone = link_.watch(workers_.is_leaving())) workers_.end({.why = gone->why}, gone->words);
 }
 
 // ---- May the workers live? ----
@@ -99,7 +100,7 @@ void AgentCore::on(const LinkUp& event) {
 
 void AgentCore::on(const LinkDown& event) {
   link_.on(event);
-  if (link_.is_coordinators()) workers_.end({.has_failed = true}, "the link to the coordinator broke: " + event.why);
+  if (link_.is_coordinators()) workers_.end({.why = Why::Failed}, "the link to the coordinator broke: " + event.why);
 }
 
 // Returns what in a directive cannot be meant for this node, as far as accept() could not know; empty: nothing.
@@ -128,7 +129,7 @@ void AgentCore::on(const DirectiveArrived& event) {
   const Directive& directive = event.directive;
   if (link_.is_fenced_off(directive)) return;
   if (const std::string what = why_not_believed(directive); !what.empty()) {
-    return workers_.end({.has_failed = true}, "the coordinator" +
+    return workers_.end({.why = Why::Failed}, "the coordinator" +
                                                   (link_.is_coordinators() ? "" : " at " + agent_.config.coordinator) +
                                                   " gives this node what cannot be its own: " + what);
   }
@@ -136,8 +137,8 @@ void AgentCore::on(const DirectiveArrived& event) {
     // A coordinator of the next job with this id says in its refusal what it knows of this one.
     const bool is_refusal = !directive.instance.empty() && directive.kind == Directive::Kind::Exit;
     if (is_refusal) return on_exit(directive);
-    return workers_.end({.is_lost = true}, "another coordinator answers at " + agent_.config.coordinator +
-                                               "; the one this node served is gone");
+    return workers_.end({.why = Why::JobIsGone}, "another coordinator answers at " + agent_.config.coordinator +
+                                                     "; the one this node served is gone");
   }
   link_.hear(directive);
   if (directive.round < workers_.newest_round()) return;  // about an older round
@@ -190,14 +191,14 @@ void AgentCore::decide_alone() {
   decision_until_.reset();
   const int signal = agent_.users_signal;
   if (workers_.may_stop()) workers_.stop(signal);
-  workers_.end({.signal = signal}, rendezvous::signal_name(signal) + " received");
+  workers_.end({.why = Why::StopSignal, .signal = signal}, rendezvous::signal_name(signal) + " received");
 }
 
 void AgentCore::on(const GuardianGone&) {
   const std::string reason = "ddprun was killed";
   if (workers_.may_kill()) workers_.kill_because(reason);
   agent_.state.stopped_because = reason;
-  workers_.end({.signal = SIGKILL}, reason);
+  workers_.end({.why = Why::Failed, .signal = SIGKILL}, reason);
 }
 
 // To the others this node is lost, and does not end their job: the head may start a replacement agent, which waits
@@ -208,7 +209,7 @@ void AgentCore::on(const HeadGone&) {
     agent_.state.stopped_because = reason;
     workers_.report();
   }
-  workers_.end({.is_lost = true}, reason);
+  workers_.end({.why = Why::NodeLost}, reason);
 }
 
 }  // namespace ddp::launcher

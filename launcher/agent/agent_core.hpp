@@ -52,7 +52,7 @@ class AgentCore {
  private:
   void on(const LinkUp& event);
   void on(const LinkDown& event);
-  void on(const LinkRefused& event) { workers_.end({.has_failed = true}, event.why); }
+  void on(const LinkRefused& event) { workers_.end({.why = rendezvous::Why::Failed}, event.why); }
   void on(const DirectiveArrived& event);
   void on(const StopSignal& event);
   void on(const GuardianGone& event);

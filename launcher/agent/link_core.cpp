@@ -3,9 +3,11 @@
 
 #include <algorithm>
 #include <utility>
+
 namespace ddp::launcher {
 
 using rendezvous::Directive;
+using rendezvous::Why;
 
 namespace {
 
@@ -126,7 +128,7 @@ TimePoint LinkCore::joins_until() const {
   return named_ ? std::max(asked_for, *named_ + config_.named_timeout) : asked_for;
 }
 
-std::optional<std::string> LinkCore::watch(bool is_leaving) {
+std::optional<LinkCore::Gone> LinkCore::watch(bool is_leaving) {
   if (is_coordinators()) return std::nullopt;
   if (!joined()) {
     const auto joins_within = joins_until() - *started_;
@@ -134,8 +136,8 @@ std::optional<std::string> LinkCore::watch(bool is_leaving) {
       const std::string which = joins_within > config_.join_timeout
                                     ? ", longer than --rdzv-conf join_timeout, since etcd names a node: "
                                     : " (--rdzv-conf join_timeout): ";
-      return "no coordinator at " + config_.coordinator + " within " + in_seconds(joins_within) + which + why_not_up_ +
-             config_.advice;
+      return Gone{Why::NoCoordinator, "no coordinator at " + config_.coordinator + " within " +
+                                          in_seconds(joins_within) + which + why_not_up_ + config_.advice};
     }
     if (!is_up_ && now_ >= *next_waiting_line_) {
       next_waiting_line_ = now_ + kBetweenWaitingLines;
@@ -151,8 +153,8 @@ std::optional<std::string> LinkCore::watch(bool is_leaving) {
                             : !etcds_trouble_.empty() ? etcds_trouble_
                             : is_up_                  ? ""
                                                       : why_not_up_;
-    return "the coordinator at " + config_.coordinator + " is gone: no word from it for " + in_seconds(lost_after_) +
-           (why.empty() ? "" : " (" + why + ")");
+    return Gone{Why::CoordinatorLost, "the coordinator at " + config_.coordinator + " is gone: no word from it for " +
+                                          in_seconds(lost_after_) + (why.empty() ? "" : " (" + why + ")")};
   }
   if (!is_up_) return std::nullopt;
   if (now_ >= reconnect_at()) {

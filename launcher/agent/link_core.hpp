@@ -59,9 +59,13 @@ class LinkCore {
   // The coordinator has told this node to leave. Returns whether it had done so before.
   bool release() { return std::exchange(is_released_, true); }
 
-  // Gives a silent link up, or sends a heartbeat. Returns why the coordinator counts as gone or cannot be found, so
-  // that the agent has to leave; nothing while that is not so.
-  std::optional<std::string> watch(bool is_leaving);
+  // Why the coordinator counts as gone or cannot be found, so that the agent has to leave.
+  struct Gone {
+    rendezvous::Why why;
+    std::string words;
+  };
+  // Gives a silent link up, or sends a heartbeat. Returns nothing while the coordinator is there, or awaited.
+  std::optional<Gone> watch(bool is_leaving);
   // Returns when watch() is to be called; none for the coordinator's own agent.
   std::optional<TimePoint> wake_at(bool is_leaving) const;
 

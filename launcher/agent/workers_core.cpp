@@ -13,6 +13,7 @@ namespace ddp::launcher {
 
 using rendezvous::Directive;
 using rendezvous::exit_code;
+using rendezvous::Why;
 using rendezvous::WorkerFailure;
 using rendezvous::WorkersPhase;
 using std::chrono::milliseconds;
@@ -98,7 +99,7 @@ void WorkersCore::on_exit(Directive exit) {
   ends_alone_ = assigned_round_ == 0 && exit.exit_code == 1 && !exit.cause;
   const bool has_succeeded = phase_ == Phase::Idle && state_.succeeded;
   if (exit.exit_code == 0 && exit.round == assigned_round_ && exit.round > 0 && !has_succeeded) {
-    exit.exit_code = exit_code({.has_failed = true});
+    exit.exit_code = exit_code({.why = Why::Failed});
     exit.reason = "the coordinator says '" + exit.reason + "', but not all workers of this node have succeeded";
   }
   leave_once_idle(std::move(exit));
@@ -364,7 +365,7 @@ void WorkersCore::on(const HangFound& event) {
   if (std::any_of(workers_.begin(), workers_.end(), [](const Worker& w) { return !w.exited && w.quiet; })) return;
   state_.stopped_because = event.why;
   const bool is_alone = config_.job.max_nodes == 1;
-  if (config_.on_hang == OnHang::Stop && is_alone) return end({.has_failed = true}, event.why);
+  if (config_.on_hang == OnHang::Stop && is_alone) return end({.why = Why::Hang}, event.why);
   state_.hang = config_.on_hang == OnHang::Stop ? rendezvous::Hang::End : rendezvous::Hang::Restart;
   report();  // the coordinator decides whether a restart is left
   stop(SIGTERM);
@@ -381,6 +382,7 @@ void WorkersCore::end(const rendezvous::Outcome& outcome, std::string reason) {
   if (!exit_) ends_alone_ = true;
   Directive exit;
   exit.kind = Directive::Kind::Exit;
+  exit.why = outcome.why;
   exit.exit_code = exit_code(outcome);
   exit.reason = std::move(reason);
   const auto own = std::find_if(state_.failures.begin(), state_.failures.end(),
@@ -493,7 +495,8 @@ void WorkersCore::leave(Directive directive) {
   deadline_.reset();
   state_.left = true;
   report();
-  const int code = exit_code({.first = {.code = directive.exit_code}, .has_failed = !state_.unkillable.empty()});
+  const Why why = state_.unkillable.empty() ? Why::None : Why::Unkillable;
+  const int code = exit_code({.why = why, .first = {.code = directive.exit_code}});
   act(Leave{code, std::move(directive), state_.unkillable, ends_alone_});
 }
 

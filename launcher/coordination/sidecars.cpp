@@ -79,7 +79,8 @@ rendezvous::JobRecord given_up(const std::string& node, const std::string& epoch
   exit.kind = rendezvous::Directive::Kind::Exit;
   exit.epoch = epoch;
   exit.round = kAfterAllRounds;
-  exit.exit_code = rendezvous::exit_code({.is_lost = true});
+  exit.why = rendezvous::Why::CoordinatorLost;
+  exit.exit_code = rendezvous::exit_code({.why = exit.why});
   exit.reason = why;
   exit.can_look = true;
   rendezvous::JobRecord record;

@@ -455,7 +455,7 @@ const HeadCore::OfHost* HeadCore::first_without_begin() const {
 }
 
 int HeadCore::exit_code() const {
-  rendezvous::Outcome outcome{.is_lost = !loss_.empty()};
+  rendezvous::Outcome outcome;
   if (const OfHost* const other = first_without_begin()) outcome.first.code = *other->code;
   for (const OfHost& host : hosts_) {  // the first is the first node, which coordinates
     if (outcome.first.success() && !host.is_not_needed) outcome.first.code = host.code.value_or(0);
@@ -464,7 +464,8 @@ int HeadCore::exit_code() const {
     return host.state == State::Ended || host.is_not_needed;
   });
   if (!has_started_ || !are_through) outcome.signal = stop_signal_;
-  outcome.has_failed = was_lost_ || !are_through;
+  if (was_lost_ || !are_through) outcome.why = rendezvous::Why::Failed;
+  if (!loss_.empty()) outcome.why = rendezvous::Why::NodeLost;
   return rendezvous::exit_code(outcome);
 }
 

@@ -13,8 +13,12 @@ void members(Json& json, AgentRequest& request) {
   json("others", request.others)("sockets", request.sockets);
 }
 
-std::optional<AgentRequest> read_agent_request(const std::string& text) { return rendezvous::read_json<AgentRequest>(text); }
+std::optional<AgentRequest> read_agent_request(const std::string& text) {
+  return rendezvous::read_json<AgentRequest>(text);
+}
 
-JsonObject begin_agent_answer() { return JsonObject().number("version", rendezvous::kAgentSocketVersion); }
+rendezvous::JsonObject begin_agent_answer() {
+  return rendezvous::JsonObject().number("version", rendezvous::kAgentSocketVersion);
+}
 
 }  // namespace ddp::launcher

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How a process ended, and the exit codes of ddprun: exit_code() decides each, for the job and for one node's part.
+// How a process ended, why a job does (Why), and the exit codes of ddprun: exit_code() decides each, for the job and
+// for one node's part.
 #pragma once
 
 #include <sys/wait.h>
 
+#include <initializer_list>
 #include <string>
 
 #include "rendezvous/base/text.hpp"
@@ -38,21 +40,59 @@ inline constexpr int kStartAgain = 75;      // EX_TEMPFAIL of sysexits.h: the pr
 inline constexpr int kCannotExecute = 126;  // the program was found, but cannot be executed
 inline constexpr int kNotFound = 127;       // the program, or a library of the program, was not found
 
-// All that an exit code depends on. The first field that applies decides.
+// Why a node waits, a round ends, the next one is a restart, or the job is over. It is for machines and tests; people
+// read the sentence beside it. Messages have its number, so that a new one comes last.
+enum class Why {
+  None,
+  Failed,  // for a reason without a word of its own: ddprun itself, or a part of the job without a worker's fault
+  Succeeded,
+  WorkerFailed,
+  NeverRan,    // a worker's program cannot run there, so the job is not restarted
+  Unkillable,  // processes outlived SIGKILL, so the job is not restarted
+  Hang,        // workers made no progress
+  StopSignal,  // a user ended the job, or this node's part
+  Released,    // a user stopped this node, and the others go on
+  NodeJoined,
+  NodesMissing,   // nodes are awaited; at the end of a job: they did not come
+  Spare,          // all seats are taken
+  MakesRoom,      // this node was the first cause of too many failures
+  RankIsHeld,     // another node has this node's rank
+  OptionsDiffer,  // of this node and the job
+  NodeLost,       // it fell silent, or its link broke, or it was killed
+  NodeLeft,       // its user stopped it, or it left by itself
+  NodeStopped,    // a node ended its own workers
+  StoreLost,
+  NewLeader,      // another node coordinates
+  NotReplaced,    // no node came for one that is gone
+  JobIsGone,      // the job that this node was part of is over, or its record is gone
+  NoCoordinator,  // none was there when this node came
+  CoordinatorLost,
+};
+inline constexpr Why kLastWhy = Why::CoordinatorLost;
+
+// Returns whether a part of the job is gone, or never came: that explains what has failed on the nodes that are there.
+constexpr bool is_loss(Why why) {
+  for (const Why loss : {Why::NodesMissing, Why::NodeLost, Why::NodeLeft, Why::NodeStopped, Why::StoreLost,
+                         Why::NewLeader, Why::NotReplaced, Why::JobIsGone, Why::NoCoordinator, Why::CoordinatorLost}) {
+    if (why == loss) return true;
+  }
+  return false;
+}
+
+// All that an exit code depends on. A loss decides before a failed worker, a worker before a signal.
 struct Outcome {
-  bool is_lost = false;      // a node was lost or did not come; that explains what has failed on the others
+  Why why = Why::None;
   ExitStatus first = {};     // how the first failed worker ended, or the process that stands for that worker here
   int signal = 0;            // the signal that stopped ddprun; 0: none
-  bool has_failed = false;   // ddprun itself, or a part of the job without a worker's fault
   bool is_torchrun = false;  // ddprun was called by that name, which has one code for all that fails after its parser
 };
 
 constexpr int exit_code(const Outcome& outcome) {
-  const int code = outcome.is_lost            ? kStartAgain
-                   : !outcome.first.success() ? outcome.first.shell_code()
-                   : outcome.signal != 0      ? 128 + outcome.signal
-                   : outcome.has_failed       ? 1
-                                              : 0;
+  const int code = is_loss(outcome.why)                                        ? kStartAgain
+                   : !outcome.first.success()                                  ? outcome.first.shell_code()
+                   : outcome.signal != 0                                       ? 128 + outcome.signal
+                   : outcome.why != Why::None && outcome.why != Why::Succeeded ? 1
+                                                                               : 0;
   return outcome.is_torchrun && code != 0 ? 1 : code;
 }
 

@@ -24,6 +24,11 @@ std::string signal_name(int signal);
 // Returns the first `shown` of the words and how many follow: "a, b and 3 more".
 std::string list_of(const std::vector<std::string>& words, std::size_t shown = SIZE_MAX);
 
+// Returns "1 node" or "2 nodes".
+inline std::string counted(std::int64_t number, const std::string& what) {
+  return std::to_string(number) + " " + what + (number == 1 ? "" : "s");
+}
+
 // Returns the candidate that the word is probably a misspelling of: the nearest one by single-character edits, or one
 // that has all parts of the word in their order ("nproc-node" of "nproc-per-node"). Returns nothing if none is near.
 std::optional<std::string> nearest(const std::string& word, const std::vector<std::string>& candidates);

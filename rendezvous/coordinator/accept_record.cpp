@@ -31,7 +31,7 @@ Reason accept_numbers(JobRecord& r) {
   check.in_range("restarts", r.restarts, 0, kMaxInt - 1);
   check_age(check, "gathers_since", r.gathers_since.value_or(JobRecord::Age(0)));
   check_age(check, "gathers_for", r.gathers_for);
-  check.in_range("stop.trigger", r.stop.trigger, 0, static_cast<int>(CoordinatorCore::Trigger::Final));
+  check.in_range("stop.trigger", r.stop.trigger, 0, static_cast<int>(Trigger::Final));
   check.in_range("stop.exit_code", r.stop.exit_code, 0, kMaxExitCode);
   check.in_range("stop.signal", r.stop.signal, 0, kMaxNamedSignal);
   for (const int rank : r.stop.dead) check.in_range("stop.dead", rank, 0, kMaxInt);
@@ -128,9 +128,9 @@ Reason accept(JobRecord& record) {
     if (const Reason why = accept_cause(*cause)) return why;
   }
   const bool is_stopping = record.phase == static_cast<int>(CoordinatorCore::Phase::Stopping);
-  const bool is_failure = record.stop.trigger == static_cast<int>(CoordinatorCore::Trigger::Failure);
+  const bool is_failure = record.stop.trigger == static_cast<int>(Trigger::Failure);
   if (is_stopping && is_failure && record.failures.empty()) return "a failure of nobody";
-  const bool is_final = record.stop.trigger == static_cast<int>(CoordinatorCore::Trigger::Final);
+  const bool is_final = record.stop.trigger == static_cast<int>(Trigger::Final);
   const int code = record.stop.cause ? record.stop.cause->status.shell_code() : record.stop.exit_code;
   if (is_stopping && is_final && (code == 0 || code != record.stop.exit_code)) return "its stop ends with a wrong code";
   make_lines({&record.instance, &record.node, &record.host, &record.own, &record.why_round, &record.who_makes_room,

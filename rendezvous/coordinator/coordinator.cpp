@@ -335,8 +335,7 @@ void Coordinator::carry_out(const OpenStore& action) {
   // Posted, since the answer is an event, and the core is in the middle of one.
   asio::post(io_, [this, action] {
     stores_->open(action.round, action.addresses, [this](int round, std::uint16_t port, const std::string& why_not) {
-      if (!why_not.empty()) return driver_.handle(StoreFailed{round, why_not});
-      driver_.handle(StoreOpened{round, options_.master_addr, port});
+      driver_.handle(StoreOpened{round, options_.master_addr, port, why_not});
     });
   });
 }

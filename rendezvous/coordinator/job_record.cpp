@@ -16,6 +16,7 @@ template <typename Json>
 static void members(Json& json, JobRecord::Stop& s) {
   json.must("trigger", s.trigger).must("reason", s.reason).must("exit_code", s.exit_code).must("at_once", s.at_once);
   json.must("signal", s.signal).must("dead", s.dead).rest("cause", s.cause);
+  member_why(json, s.why);
 }
 template <typename Json>
 static void members(Json& json, JobRecord::Before& b) {
@@ -29,6 +30,7 @@ template <typename Json>
 static void members(Json& json, JobRecord::Loss& l) {
   json.must("noticed_ms", l.noticed).must("text", l.text).must("stopped_itself", l.stopped_itself);
   json.must("hang", l.hang).must("name", l.name);
+  member_why(json, l.why);
 }
 template <typename Json>
 static void members(Json& json, JobRecord::Member& m) {
@@ -55,6 +57,7 @@ static void members(Json& json, JobRecord& r) {
   json.rest("exit", r.exit).must("own", r.own).must("stop", r.stop).must("failures", r.failures);
   json.must("losses", r.losses).must("spent_ms", r.spent).must("first_causes", r.first_causes);
   json.rest("before", r.before).must("members", r.members);
+  member_why(json, r.why);
 }
 
 AgentState state_of(const JobRecord::Member& member) {

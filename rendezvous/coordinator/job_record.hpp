@@ -30,6 +30,7 @@ struct JobRecord {
   int restarts = 0;
   std::optional<WorkerFailure> cause;
   bool is_restart = false;
+  Why why = Why::None;  // the kind of why_round
   std::string why_round;
   std::string who_makes_room;
   std::optional<Age> gathers_since;  // nodes are awaited, at most for `gathers_for`
@@ -40,7 +41,8 @@ struct JobRecord {
 
   // About the newest round, once it is being stopped.
   struct Stop {
-    int trigger = 0;  // CoordinatorCore::Trigger
+    int trigger = 0;  // Trigger
+    Why why = Why::None;
     std::string reason;
     int exit_code = 1;
     bool at_once = false;
@@ -61,6 +63,7 @@ struct JobRecord {
     std::string text, stopped_itself;
     int hang = 0;
     std::string name;
+    Why why = Why::None;
     bool operator==(const Loss&) const = default;
   };
   std::vector<Loss> losses;

@@ -11,51 +11,25 @@
 #include "rendezvous/base/exit_code.hpp"
 #include "rendezvous/base/text.hpp"
 #include "rendezvous/coordinator/coordinator_core.hpp"
-#include "rendezvous/link/accept.hpp"
-#include "rendezvous/link/failures.hpp"
 
 namespace ddp::rendezvous {
 
-namespace {
-
 using std::chrono::milliseconds;
-
-}  // namespace
 
 JobRecord CoordinatorCore::record() const {
   const auto age = [this](TimePoint time) { return std::chrono::duration_cast<milliseconds>(now_ - time); };
   JobRecord record;
   record.phase = static_cast<int>(job_.phase);
   record.round = job_.round;
-  record.restarts = job_.restarts;
-  record.cause = job_.cause;
-  record.is_restart = job_.is_restart;
-  record.why_round = job_.why_round;
-  record.who_makes_room = job_.who_makes_room;
-  if (gather_until_) {
-    record.gathers_since = age(gathering_since_);
-    record.gathers_for = std::chrono::duration_cast<milliseconds>(*gather_until_ - gathering_since_);
-  }
+  gathering_.save(now_, record);
+  round_end_.save(now_, record);
   if (job_.phase == Phase::Running) record.run = run_;
-  record.exit = exit_;
+  if (end_) record.exit = end_->exit;
   record.own = roster_.own();
-  record.stop = {static_cast<int>(stop_.trigger),
-                 stop_.reason,
-                 stop_.exit_code,
-                 stop_.at_once,
-                 stop_.signal,
-                 stop_.dead,
-                 stop_.cause};
-  for (const KnownFailure& f : failures_) record.failures.push_back({f.node, f.name, age(f.seen), f.failure});
-  for (const Loss& l : losses_) {
-    record.losses.push_back({age(l.noticed), l.text, l.stopped_itself, static_cast<int>(l.hang), l.name});
-  }
-  for (const TimePoint time : budget_.spent()) record.spent.push_back(has_window() ? age(time) : milliseconds(0));
-  record.first_causes = first_causes_;
-  record.instance = instance_;
+  record.instance = identity_.instance;
   record.node = config_.node;
   record.host = config_.host;
-  record.before = before_;
+  record.before = identity_.before;
   for (const Incarnation& seat : roster_.seats()) {
     JobRecord::Member& member = record.members.emplace_back();
     if (seat.empty()) continue;
@@ -90,31 +64,32 @@ void CoordinatorCore::on(const Recovered& event) {
   const bool is_newcomer = is_new_here && event.record->node != config_.node;
   if (is_newcomer && event.record->round > 0) return ask_whether_it_lives(event);
   go_on(event);
-  if (is_newcomer) gather_until_.reset();  // there was no round, so the nodes have all of their time again
+  if (is_newcomer) gathering_.forget();  // there was no round, so the nodes have all of their time again
 }
 
 // Goes on where another life of this coordinator was killed. The agents link again and report; until then their nodes
 // count as nodes whose links broke just now, and have as long as their workers may act. These run on meanwhile.
 void CoordinatorCore::go_on(const Recovered& event) {
   const JobRecord& record = *event.record;
-  const bool is_over = record.exit.has_value();
   const TimePoint recorded = now_ - event.age;
-  job_ = {.phase = static_cast<Phase>(record.phase),
-          .round = record.round,
-          .restarts = record.restarts,
-          .cause = record.cause,
-          .is_restart = record.is_restart,
-          .why_round = record.why_round,
-          .who_makes_room = record.who_makes_room};
-  for (const milliseconds age : record.spent) budget_.spend(recorded - age);
-  first_causes_ = record.first_causes;
-  before_ = record.before;
-  instance_ = record.instance;
+  job_ = {.phase = static_cast<Phase>(record.phase), .round = record.round};
+  gathering_.restore(recorded, record);
+  round_end_.restore(recorded, record);
+  identity_.before = record.before;
+  identity_.instance = record.instance;
   const bool is_takeover = record.node != config_.node;
   roster_.set_own(is_takeover ? Incarnation() : record.own);
   restore_members(record, recorded);
-  restore_round(record, recorded);
-  is_end_missed_ = is_over;  // nodes without a seat are not in the record
+  run_ = record.run;
+  if (record.exit) end_ = {.exit = *record.exit, .since = now_, .is_missed = true};  // the record has no spares
+  for (Directive* const told : {run_ ? &*run_ : nullptr, end_ ? &end_->exit : nullptr}) {
+    if (!told) continue;
+    const Directive made = make(told->kind, Why::None, "");
+    told->epoch = made.epoch;
+    told->instance = made.instance;
+    told->back_within = made.back_within;
+    told->can_look = made.can_look;
+  }
   next_silence_check_ = now_ + kBetweenSilenceChecks;
   const bool runs = job_.phase == Phase::Opening || job_.phase == Phase::Running;
   if (!is_takeover || !runs) tell_again(record);
@@ -124,12 +99,10 @@ void CoordinatorCore::go_on(const Recovered& event) {
 // Begins a job where nothing is to go on: there is no record, or the job that left it has ended.
 void CoordinatorCore::begin_job(const std::optional<JobRecord>& left) {
   is_news_ = true;
-  if (left) before_ = JobRecord::Before{left->instance, *left->exit};
+  if (left) identity_.before = JobRecord::Before{left->instance, *left->exit};
   if (left || config_.own_epoch.empty()) return;
-  Directive exit = make(Directive::Kind::Exit,
-                        "the record of the job that this node was part of is gone, so nobody knows how to go on");
-  exit.exit_code = exit_code({.is_lost = true});
-  finish(exit);
+  finish(make_exit({.why = Why::JobIsGone},
+                   "the record of the job that this node was part of is gone, so nobody knows how to go on"));
 }
 
 // ---- A record that may be of a job that is gone ----
@@ -138,8 +111,11 @@ void CoordinatorCore::begin_job(const std::optional<JobRecord>& left) {
 // the next job with its --rdzv-id, and begins with nothing of it. If one of them lives, it links within this time, or
 // its workers are dead. Until then no new node is answered, since an agent that has obeyed serves one job only.
 void CoordinatorCore::ask_whether_it_lives(const Recovered& event) {
-  question_ = {.left = event, .since = now_, .until = now_ + acts_within(config_.lost_after), .newcomers = {}};
-  next_waiting_message_ = now_ + kFirstWaitingMessage;
+  question_ = {.left = event,
+               .since = now_,
+               .until = now_ + acts_within(config_.lost_after),
+               .tell_at = now_ + kFirstWaitingMessage,
+               .newcomers = {}};
   next_silence_check_ = now_ + kBetweenSilenceChecks;  // a time without any step would count as sleep
 }
 
@@ -162,15 +138,15 @@ bool CoordinatorCore::has_to_wait(const AgentReported& event) {
   }
   const bool is_full = question_->newcomers.size() >= static_cast<std::size_t>(config_.job.max_nodes) + kMaxSpares;
   if (is_full && !event.address.empty()) return true;  // its link is closed in a moment
-  unheard_.erase(event.agent);
+  links_.has_node(event.agent);
   question_->newcomers.emplace(event.agent, event);
   return true;
 }
 
 void CoordinatorCore::watch_question() {
   if (now_ >= question_->until) return answer_question(false);
-  if (!next_waiting_message_ || now_ < *next_waiting_message_) return;
-  next_waiting_message_.reset();
+  if (!question_->tell_at || now_ < *question_->tell_at) return;
+  question_->tell_at.reset();
   actions_->push_back(
       CoordinatorLogLine{"there is the record of a job with this --rdzv-id which nobody has ended, the newest round " +
                          std::to_string(question_->left.record->round) + " of node " + question_->left.record->host +
@@ -179,7 +155,6 @@ void CoordinatorCore::watch_question() {
 
 void CoordinatorCore::answer_question(bool lives) {
   Question asked = *std::exchange(question_, std::nullopt);
-  next_waiting_message_.reset();
   if (lives) {
     asked.left.age += std::chrono::duration_cast<milliseconds>(now_ - asked.since);
     go_on(asked.left);
@@ -191,11 +166,10 @@ void CoordinatorCore::answer_question(bool lives) {
 
 void CoordinatorCore::begin_after(const JobRecord& gone) {
   is_news_ = true;
-  Directive exit = make(Directive::Kind::Exit,
-                        "none of its nodes has answered within " + to_string(acts_within(config_.lost_after)));
-  exit.exit_code = exit_code({.is_lost = true});
+  Directive exit = make_exit({.why = Why::JobIsGone},
+                             "none of its nodes has answered within " + to_string(acts_within(config_.lost_after)));
   exit.round = gone.round;
-  before_ = JobRecord::Before{gone.instance, exit};
+  identity_.before = JobRecord::Before{gone.instance, exit};
   actions_->push_back(
       CoordinatorLogLine{"a new job begins: the one before with this --rdzv-id was not ended, and " + exit.reason});
 }
@@ -211,8 +185,8 @@ void CoordinatorCore::take_over(const JobRecord& record) {
                              " coordinates now";
   const bool runs = job_.phase == Phase::Opening || job_.phase == Phase::Running;
   if (!runs) return actions_->push_back(CoordinatorLogLine{reason});
-  losses_.push_back({.noticed = now_, .text = reason});
-  stop_round(SIGTERM, {.trigger = Trigger::Loss, .reason = reason});
+  round_end_.note_loss(now_, Why::NewLeader, reason);
+  stop_round(SIGTERM, {.trigger = Trigger::Loss, .why = Why::NewLeader, .reason = reason});
 }
 
 void CoordinatorCore::restore_members(const JobRecord& record, TimePoint recorded) {
@@ -235,58 +209,22 @@ void CoordinatorCore::restore_members(const JobRecord& record, TimePoint recorde
                                               : "another node coordinates since then");
 }
 
-void CoordinatorCore::restore_round(const JobRecord& record, TimePoint recorded) {
-  const JobRecord::Stop& stop = record.stop;
-  stop_ = {static_cast<Trigger>(stop.trigger),
-           stop.reason,
-           stop.exit_code,
-           stop.at_once,
-           false,
-           stop.signal,
-           stop.dead,
-           stop.cause};
-  for (const JobRecord::Failure& f : record.failures) {
-    failure_of_.emplace(std::pair(f.node, f.failure.local_rank), failures_.size());
-    failure_text_[f.node] += text_bytes(f.failure);
-    failures_.push_back({f.node, f.name, recorded - f.seen, f.failure});
-  }
-  for (const JobRecord::Loss& l : record.losses) {
-    losses_.push_back({recorded - l.noticed, l.text, l.stopped_itself, static_cast<Hang>(l.hang), l.name});
-  }
-  if (record.gathers_since) {
-    gathering_since_ = recorded - *record.gathers_since;
-    gather_until_ = gathering_since_ + record.gathers_for;
-  }
-  run_ = record.run;
-  exit_ = record.exit;
-  for (std::optional<Directive>* told : {&run_, &exit_}) {
-    if (!*told) continue;
-    const Directive made = make((*told)->kind, "");
-    (*told)->epoch = made.epoch;
-    (*told)->instance = made.instance;
-    (*told)->back_within = made.back_within;
-    (*told)->can_look = made.can_look;
-  }
-  over_since_ = now_;
-}
-
 // Says once more what the other life may have said, or not: nobody minds a repetition. The nodes hear it when they are
 // back.
 void CoordinatorCore::tell_again(const JobRecord& record) {
   for (std::size_t i = 0; i < record.members.size(); ++i) {
     const JobRecord::Member& member = record.members[i];
     if (member.incarnation.empty()) continue;
-    Directive directive = make(Directive::Kind::Wait, "");
-    if (over() && member.incarnation != roster_.own()) directive = *exit_;
+    Directive directive = make(Directive::Kind::Wait, Why::None, "");
+    if (over() && member.incarnation != roster_.own()) directive = end_->exit;
     if (job_.phase == Phase::Running) directive = run_for(member, i, *run_);
     send(roster_.at(member.incarnation), directive);
   }
   if (job_.phase == Phase::Opening) return ask_for_store();
   if (over()) return finish_shutdown();
   if (job_.phase != Phase::Stopping) return;
-  const bool is_failure = stop_.trigger == Trigger::Failure || stop_.trigger == Trigger::Loss;
-  if (is_failure || survivors_stay()) actions_->push_back(PublishFailure{stop_.reason, stop_.dead});
-  send_stop(stop_.signal);
+  publish_failure();
+  send_stop(round_end_.stop().signal);
 }
 
 }  // namespace ddp::rendezvous

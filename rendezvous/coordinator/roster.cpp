@@ -42,6 +42,11 @@ bool Roster::is_ready(const Node& node) const {
   return is_clean && !node.cut && !node.leaving && node.holder.empty();
 }
 
+bool Roster::own_is_ready() const {
+  const Node* const own = find(options_.own);
+  return own && is_ready(*own);
+}
+
 bool Roster::is_idle(const Node& node) const {
   return acts_no_more(node) && node.seat >= 0 && node.state.round == round_;
 }

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <map>
 #include <optional>
 #include <string>
@@ -48,6 +49,8 @@ struct Node {
   std::optional<TimePoint> heard_since_claim;
 };
 
+inline constexpr std::size_t kNamesShown = 8;  // in one sentence
+
 // Returns "b (10.0.0.2)".
 std::string describe(const Node& node);
 std::string describe(const std::string& host, const std::string& address);
@@ -61,6 +64,9 @@ inline constexpr std::chrono::milliseconds kKilledWithin{1000};
 // Returns how long after the newest word that was answered a node's workers may act. Its lease is two thirds of
 // `lost_after`, or shorter where its agent has seen that the link broke.
 std::chrono::milliseconds acts_within(std::chrono::milliseconds lost_after);
+
+// Interval between searches for nodes that have been silent for too long.
+inline constexpr std::chrono::milliseconds kBetweenSilenceChecks{500};
 
 class Roster {
  public:
@@ -90,6 +96,7 @@ class Roster {
   // Returns the node whose newest link this is; null: the link is unknown, or older.
   const Node* on_link(AgentId link) const;
   bool has_own() const { return contains(options_.own); }
+  bool own_is_here() const { return options_.own_is_here; }
   const Incarnation& own() const { return options_.own; }
   // Another agent of the coordinator's node takes the place of the one before, which is no longer in the roster.
   void set_own(const Incarnation& own) { options_.own = own; }
@@ -108,6 +115,7 @@ class Roster {
 
   // May take a seat in the next round: no process acts on it, its link is up, its node rank is its own.
   bool is_ready(const Node& node) const;
+  bool own_is_ready() const;
   // Is ready and not a member of the newest round.
   bool is_spare(const Node& node) const { return is_ready(node) && node.seat < 0; }
   // Is a member of the newest round in which no process of it acts any more.

@@ -52,6 +52,14 @@ void members(Json& json, Assignment& place) {
   json.must("master_port", place.master_port);
 }
 
+// A number that a later release may have added is read as none.
+template <typename Json>
+void member_why(Json& json, Why& why) {
+  int number = static_cast<int>(why);
+  json.rest("why", number);
+  if constexpr (Json::kReads) why = number >= 0 && number <= static_cast<int>(kLastWhy) ? Why(number) : Why::None;
+}
+
 template <typename Json>
 void members(Json& json, Directive& d) {
   json.word("kind", d.kind, {"wait", "run", "stop", "exit"}).must("epoch", d.epoch).rest("instance", d.instance);
@@ -60,6 +68,7 @@ void members(Json& json, Directive& d) {
   json.rest("survivors_stay", d.survivors_stay).must("exit_code", d.exit_code).must("reason", d.reason);
   json.rest("cause", d.cause).must("failures", d.failures).rest("can_look", d.can_look);
   json.rest("restarts_left", d.restarts_left);
+  member_why(json, d.why);
 }
 
 }  // namespace ddp::rendezvous

@@ -152,6 +152,7 @@ struct Directive {
   bool survivors_stay = false;          // Stop: workers that can go on in another round leave this one and live
   int exit_code = 0;                    // Exit
   std::string reason;                   // for the user
+  Why why = Why::None;                  // the kind of the reason; Run: None, or it is a restart
   std::optional<WorkerFailure> cause;   // the failure that led to this directive, if one did
   std::vector<WorkerFailure> failures;  // Exit: in the last round; if too many, those that ddprun did not cause
   bool can_look = false;                // the coordinator knows LookRequest

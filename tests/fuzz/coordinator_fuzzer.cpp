@@ -260,8 +260,7 @@ class Run {
   void answer_store(bool fails) {
     if (!store_wanted_) return;
     const int round = *std::exchange(store_wanted_, std::nullopt);
-    if (fails) return handle(StoreFailed{round, "no port"});
-    handle(StoreOpened{round, "", 29500});
+    handle(StoreOpened{round, "", 29500, fails ? "no port" : ""});
   }
 
   void wait(milliseconds time) {

@@ -373,8 +373,8 @@ void World::carry_out(Coordinator& coordinator, const OpenStore& action) {
   const Duration takes = spawn_random_.between(Duration(0), milliseconds(spawn_random_.percent(10) ? 500 : 5)) +
                          std::exchange(coordinator.store_late, Duration(0));
   deliver_at(now() + takes, coordinator, [this, &coordinator, round = action.round, fails] {
-    if (fails) return handle(coordinator, StoreFailed{round, "no port is free"});
-    handle(coordinator, StoreOpened{round, "", static_cast<std::uint16_t>(20000 + round)});
+    const auto port = static_cast<std::uint16_t>(20000 + round);
+    handle(coordinator, StoreOpened{round, "", port, fails ? "no port is free" : ""});
   });
 }
 

@@ -14,17 +14,18 @@ TEST_CASE("exit code: each outcome of a job has one", "[rendezvous][unit]") {
     int ddprun, torchrun;
   } table[] = {
       {{}, 0, 0},
-      {{.has_failed = true}, 1, 1},
+      {{.why = Why::Succeeded}, 0, 0},
+      {{.why = Why::Failed}, 1, 1},
       {{.signal = SIGINT}, 130, 1},
-      {{.signal = SIGINT, .has_failed = true}, 130, 1},
+      {{.why = Why::Failed, .signal = SIGINT}, 130, 1},
       {{.first = seven}, 7, 1},
-      {{.first = seven, .signal = SIGINT, .has_failed = true}, 7, 1},
+      {{.why = Why::WorkerFailed, .first = seven, .signal = SIGINT}, 7, 1},
       {{.first = killed}, 137, 1},
-      {{.is_lost = true}, 75, 1},
-      {{.is_lost = true, .first = seven, .signal = SIGINT, .has_failed = true}, 75, 1},
+      {{.why = Why::NodeLost}, 75, 1},
+      {{.why = Why::NodeLost, .first = seven, .signal = SIGINT}, 75, 1},
   };
   for (auto [outcome, ddprun, torchrun] : table) {
-    CAPTURE(outcome.is_lost, outcome.first.code, outcome.first.signal, outcome.signal, outcome.has_failed);
+    CAPTURE(static_cast<int>(outcome.why), outcome.first.code, outcome.first.signal, outcome.signal);
     CHECK(exit_code(outcome) == ddprun);
     outcome.is_torchrun = true;
     CHECK(exit_code(outcome) == torchrun);

@@ -521,7 +521,7 @@ TEST_CASE("coordinator: a job whose store cannot be opened ends and says why", "
   Job job(fixed(2));
   job.join("a");
   job.join("b");
-  job.step(StoreFailed{1, "too many open files"});
+  job.step(StoreOpened{1, "", 0, "too many open files"});
   CHECK(job.leaves("b", 1));
   CHECK(job.told("b").reason == "round 1 has no store: too many open files");
 }

@@ -174,7 +174,7 @@ TEST_CASE("recovery: a record that cannot be true is refused, and its words are 
   CHECK(why(running, [](JobRecord& r) { r.members[1].slots = 0; }) == "members.slots is 0");
   CHECK(why(running, [](JobRecord& r) { r.spent = {JobRecord::Age::max()}; }) == "spent is 9223372036854775807");
   JobRecord told_to_end = stopping;
-  told_to_end.stop.trigger = static_cast<int>(CoordinatorCore::Trigger::Final);
+  told_to_end.stop.trigger = static_cast<int>(Trigger::Final);
   told_to_end.stop.cause.reset();
   CHECK(why(told_to_end, [](JobRecord& r) { r.stop.exit_code = 143; }).empty());
   CHECK(why(told_to_end, [](JobRecord& r) { r.stop.exit_code = 0; }) == "its stop ends with a wrong code");

@@ -84,9 +84,8 @@ constexpr std::array<const char*, static_cast<std::size_t>(Branch::Count)> kBran
     "the head is out of reach",
 };
 
-constexpr std::array<const char*, 9> kCoordinatorNames = {"AgentLinked",     "AgentReported", "AgentBeat",
-                                                          "AgentGone",       "StoreOpened",   "StoreFailed",
-                                                          "CoordinatorTick", "Recovered",     "StoreLost"};
+constexpr std::array<const char*, 8> kCoordinatorNames = {"AgentLinked", "AgentReported",   "AgentBeat", "AgentGone",
+                                                          "StoreOpened", "CoordinatorTick", "Recovered", "StoreLost"};
 constexpr std::array<const char*, 5> kCoordinatorPhases = {"Gathering", "Opening", "Running", "Stopping", "Over"};
 constexpr std::array<const char*, 22> kAgentNames = {
     "LinkUp",         "LinkDown",     "LinkFailed",  "LinkRefused",     "BeatArrived",    "DirectiveArrived",

@@ -183,10 +183,8 @@ struct DescribeCoordinatorEvent {
     return link(event.agent) + " breaks" + in_parentheses(event.why);
   }
   std::string operator()(const StoreOpened& event) const {
-    return "the store of round " + std::to_string(event.round) + " is open";
-  }
-  std::string operator()(const StoreFailed& event) const {
-    return "the store of round " + std::to_string(event.round) + " could not be opened" + in_parentheses(event.why);
+    return "the store of round " + std::to_string(event.round) +
+           (event.why_not.empty() ? " is open" : " could not be opened") + in_parentheses(event.why_not);
   }
   std::string operator()(const CoordinatorTick&) const { return "its timer expires"; }
   std::string operator()(const Recovered& event) const {

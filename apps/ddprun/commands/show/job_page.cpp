@@ -18,10 +18,6 @@ using launcher::WorkerView;
 
 constexpr std::size_t kMostNodeLines = 12;  // for nodes that need no word of their own
 
-std::string counted(std::int64_t number, const std::string& what) {
-  return std::to_string(number) + " " + what + (number == 1 ? "" : "s");
-}
-
 std::string decimal(const char* format, double number) {
   std::array<char, 40> text;
   snprintf(text.data(), text.size(), format, number);
