@@ -8,6 +8,7 @@
 
 #include "apps/ddprun/commands/table.hpp"
 #include "launcher/text/ranges.hpp"
+#include "rendezvous/base/text.hpp"
 
 namespace ddp::apps {
 namespace {
@@ -97,7 +98,7 @@ std::vector<std::string> node_lines(const JobView& job) {
   }
   std::vector<std::string> lines = table(rows);
   if (left_out > 0)
-    lines.push_back("... and " + counted(static_cast<std::int64_t>(left_out), "more node") + " like these");
+    lines.push_back("... and " + rendezvous::counted(static_cast<std::int64_t>(left_out), "more node") + " like these");
   add_gpu_lines(job, lines);
   return lines;
 }
@@ -110,7 +111,7 @@ std::vector<std::string> head_lines(const JobView& job) {
                      "  " + harmless(facts.phase) + "  for " + clock_time(job.seconds());
   std::string second = "round " + std::to_string(facts.round) + ", " + clock_time(job.seconds_in_round()) +
                        "; restarts: " + std::to_string(facts.restarts) + " of " + std::to_string(facts.max_restarts) +
-                       "; " + counted(job.world_size(), "worker") + " on " + counted(seated, "node");
+                       "; " + rendezvous::counted(job.world_size(), "worker") + " on " + counted(seated, "node");
   if (const auto step = job.step()) second += "; step " + std::to_string(*step);
   std::vector<std::string> lines = {std::move(line), std::move(second)};
   if (const auto slow = job.slow_rank()) {
