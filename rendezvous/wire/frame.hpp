@@ -38,6 +38,10 @@ enum class FrameKind : char {
   Failed = 'f',
   CannotBegin = 'c',
   Report = 'R',
+  // An agent's socket: agent_client.hpp.
+  AgentRequest = 'q',
+  AgentAnswer = 'a',
+  AgentView = 'v',
 };
 
 inline constexpr char kWireVersion = 1;              // raised whenever an older ddprun could not read a frame
