@@ -42,6 +42,10 @@ enum class FrameKind : char {
   AgentRequest = 'q',
   AgentAnswer = 'a',
   AgentView = 'v',
+  // The warm parent: launcher/preload/parent_messages.hpp.
+  ParentReady = 'r',
+  ParentForked = 'p',
+  ParentGivesUp = 'g',
 };
 
 inline constexpr char kWireVersion = 1;              // raised whenever an older ddprun could not read a frame
