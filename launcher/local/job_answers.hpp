@@ -14,7 +14,7 @@
 
 namespace ddp::launcher {
 
-inline constexpr int kShownVersion = 1;  // of this JSON, and of what job_view.hpp shows
+inline constexpr int kShownVersion = 1;  // version of this JSON and of the views in job_view.hpp
 
 // The error of a node that has answered nothing.
 inline constexpr char kNodeSilent[] =
