@@ -11,9 +11,25 @@
 #include <cstring>
 
 #include "rendezvous/base/error.hpp"
-#include "rendezvous/base/shallow_json.hpp"
+#include "rendezvous/wire/message.hpp"
 
 namespace ddp::rendezvous {
+
+template <typename Json>
+static void members(Json& json, AgentRequest& request) {
+  json.must("ask", request.ask).rest("incarnation", request.incarnation).rest("layout", request.layout);
+  json.rest("name", request.name).rest("bytes", request.bytes).rest("stays", request.stays);
+  json.rest("round", request.round).rest("others", request.others).rest("sockets", request.sockets);
+}
+
+template <typename Json>
+static void members(Json& json, AgentAnswer& answer) {
+  json.rest("error", answer.error).rest("local_rank", answer.local_rank, -1);
+  json.word("go_on", answer.go_on, {"nowhere", "after_step", "within_step"}).rest("step", answer.step, kNoStep);
+  json.rest("parts", answer.parts).rest("stays", answer.stays).rest("lost_after_ms", answer.lost_after);
+  json.rest("ends_them", answer.ends_them);
+}
+
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -38,11 +54,10 @@ bool wait_for_answer(int socket, Clock::time_point until) {
   }
 }
 
-// Returns a member of an answer; null if there is none.
-nlohmann::json member(const std::string& answer, const std::string& name) {
-  const nlohmann::json object = parse_shallow(answer);
-  return object.contains(name) ? object.at(name) : nlohmann::json();
-}
+constexpr std::size_t kMostInMessage = 4 << 20;
+constexpr FrameLimit kRequestFrames[] = {{FrameKind::AgentRequest, kMostInMessage}};
+constexpr FrameLimit kAnswerFrames[] = {{FrameKind::AgentAnswer, kMostInMessage},
+                                        {FrameKind::AgentView, kMostInMessage}};
 
 }  // namespace
 
@@ -82,14 +97,28 @@ void throw_no_answer(const std::string& path) {
   ask_failed(ErrorCode::Timeout, path, "no answer in 5 s (is the agent stopped?)");
 }
 
-std::optional<std::int64_t> number_in(const std::string& answer, const std::string& name) {
-  const nlohmann::json value = member(answer, name);
-  return value.is_number_integer() ? std::optional(value.get<std::int64_t>()) : std::nullopt;
+std::string encode(const AgentRequest& request) { return to_frame(request); }
+std::string encode(const AgentAnswer& answer) { return to_frame(answer); }
+
+std::variant<Malformed, AgentRequest> decode_request(const std::string& text) {
+  return read_single<AgentRequest>(text, kRequestFrames);
 }
 
-std::optional<std::string> text_in(const std::string& answer, const std::string& name) {
-  const nlohmann::json value = member(answer, name);
-  return value.is_string() ? std::optional(value.get<std::string>()) : std::nullopt;
+AgentReply ask_agent(const std::string& path, const AgentRequest& request) {
+  DescriptorMessage message = ask_agent(path, encode(request));
+  auto read = read_single<AgentAnswer>(message.text, kAnswerFrames);
+  const auto* wrong = std::get_if<Malformed>(&read);
+  if (wrong != nullptr) ask_failed(ErrorCode::Corrupt, path, "it answers with " + wrong->why);
+  return {std::move(std::get<AgentAnswer>(read)), std::move(message.descriptors)};
+}
+
+std::string payload_of(const std::string& answer) {
+  FrameReader reader(kAnswerFrames);
+  reader.add(answer);
+  const auto next = reader.next();
+  if (const auto* frame = std::get_if<Frame>(&next)) return std::string(frame->payload);
+  const auto* wrong = std::get_if<Malformed>(&next);
+  return wrong != nullptr ? wrong->why : "a frame that is cut off";
 }
 
 }  // namespace ddp::rendezvous

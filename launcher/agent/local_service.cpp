@@ -12,23 +12,22 @@
 #include <utility>
 
 #include "launcher/agent/job_looks.hpp"
-#include "launcher/local/agent_request.hpp"
 #include "launcher/output/stream_route.hpp"
 #include "rendezvous/agent_client.hpp"
 #include "rendezvous/base/error.hpp"
 #include "rendezvous/base/text.hpp"
 #include "rendezvous/operation_records.hpp"
-#include "rendezvous/wire/declared_json.hpp"
 
 namespace ddp::launcher {
 namespace {
 
-using rendezvous::kAgentSocketVersion;
+using rendezvous::AgentAnswer;
+using rendezvous::AgentRequest;
 
 constexpr std::string_view kOfJob = "job_";       // begins what is asked of all nodes
 constexpr std::chrono::seconds kStacksWithin{7};  // for a program that asks; the tools get five
 
-AgentSocket::Answer refusal(const std::string& why) { return {begin_agent_answer().text("error", why).str()}; }
+AgentSocket::Answer refusal(const std::string& why) { return {encode(AgentAnswer{.error = why})}; }
 
 template <std::size_t N>
 void copy_text(std::array<char, N>& to, const std::string& text) {
@@ -157,14 +156,11 @@ void LocalService::stop() {
 }
 
 AgentSocket::Answer LocalService::answer(const rendezvous::DescriptorMessage& message) {
-  const auto asked = read_agent_request(message.text);
-  if (!asked) return refusal("a request is one JSON object, and each member has its own type");
-  if (asked->version != kAgentSocketVersion) {
-    return refusal("this ddprun speaks version " + std::to_string(kAgentSocketVersion) +
-                   " of the agent's socket, and the request another one (use ddprun and libddp of one release)");
-  }
+  const auto request = rendezvous::decode_request(message.text);
+  if (const auto* wrong = std::get_if<rendezvous::Malformed>(&request)) return refusal("the request is " + wrong->why);
+  const auto* asked = std::get_if<AgentRequest>(&request);
   const std::string& ask = asked->ask;
-  if (ask == "state") return {to_json(view())};
+  if (ask == "state") return {to_frame(rendezvous::FrameKind::AgentView, to_json(view()))};
   if (ask == "stacks") return take_stacks();
   if (ask.starts_with("job")) return look(ask == "job" ? "state" : ask.substr(std::min(ask.size(), kOfJob.size())));
   const std::set<std::string> of_workers = {"page", "calls", "keep", "kept", "stay", "quiet", "connections"};
@@ -175,31 +171,28 @@ AgentSocket::Answer LocalService::answer(const rendezvous::DescriptorMessage& me
   if (ask == "calls") return hand_out_call_memory(*local_rank, *asked);
   if (ask == "kept") return show_kept(*local_rank, asked->name);
   if (ask != "page") return note_survivor(ask, *local_rank, *asked);
-  return {begin_agent_answer().number("local_rank", *local_rank).str(),
-          {page_->node_memory(), page_->workers_memory()}};
+  return {encode(AgentAnswer{.local_rank = *local_rank}), {page_->node_memory(), page_->workers_memory()}};
 }
 
 AgentSocket::Answer LocalService::note_survivor(const std::string& ask, int local_rank, const AgentRequest& request) {
-  rendezvous::JsonObject answer = begin_agent_answer();
+  AgentAnswer answer;
   if (ask == "quiet") {
     sources_.handle(WorkerQuiet{local_rank, request.round});
-    return {answer.str()};
+  } else if (ask == "connections") {
+    answer.ends_them = processes_.end_when_revoked(local_rank, {inodes_in(request.sockets), request.others});
+  } else {
+    answer.stays = config_.job.survivors_stay && request.stays;
+    answer.lost_after = core_.lost_after();
+    sources_.handle(WorkerStays{local_rank, answer.stays});
   }
-  if (ask == "connections") {
-    SocketChoice choice{inodes_in(request.sockets), request.others == 1};
-    const bool ends_them = processes_.end_when_revoked(local_rank, std::move(choice));
-    return {answer.number("ends_them", ends_them ? 1 : 0).str()};
-  }
-  const bool stays = config_.job.survivors_stay && request.stays == 1;
-  sources_.handle(WorkerStays{local_rank, stays});
-  return {answer.number("stays", stays ? 1 : 0).number("lost_after_ms", core_.lost_after().count()).str()};
+  return {encode(answer)};
 }
 
 AgentSocket::Answer LocalService::take_stacks() {
   const auto workers = processes_.workers_with_stacks();
   if (workers.empty()) return refusal("it has no workers here now");
   try {
-    AgentSocket::Answer answer{begin_agent_answer().str()};
+    AgentSocket::Answer answer{encode(AgentAnswer{})};
     answer.own.push_back(stack_helper_.start(workers, kStacksWithin));
     return answer;
   } catch (const rendezvous::Error& error) {
@@ -208,7 +201,7 @@ AgentSocket::Answer LocalService::take_stacks() {
 }
 
 AgentSocket::Answer LocalService::hand_out_call_memory(int local_rank, const AgentRequest& request) {
-  AgentSocket::Answer answer{begin_agent_answer().str()};
+  AgentSocket::Answer answer{encode(AgentAnswer{})};
   if (request.layout != rendezvous::kOperationRecordsVersion) return answer;
   try {
     const int memory = sources_.call_memory(local_rank);
@@ -222,7 +215,7 @@ AgentSocket::Answer LocalService::hand_out_call_memory(int local_rank, const Age
 AgentSocket::Answer LocalService::look(const std::string& what) {
   if (!is_question(what)) return refusal("nothing can be asked of a job by this name: " + what);
   try {
-    AgentSocket::Answer answer{begin_agent_answer().str()};
+    AgentSocket::Answer answer{encode(AgentAnswer{})};
     answer.own.push_back(sources_.look(what));
     return answer;
   } catch (const rendezvous::Error& error) {
@@ -231,8 +224,8 @@ AgentSocket::Answer LocalService::look(const std::string& what) {
 }
 
 AgentSocket::Answer LocalService::hand_out(int local_rank, const AgentRequest& request) {
-  rendezvous::JsonObject answer = begin_agent_answer().number("local_rank", local_rank);
-  if (!kept_) return {answer.number("kept", 0).str()};
+  AgentAnswer answer{.local_rank = local_rank};
+  if (!kept_) return {encode(answer)};
   if (request.layout != rendezvous::kKeptVersion) {
     return refusal("this ddprun keeps memory of another layout (use ddprun and libddp of one release)");
   }
@@ -250,18 +243,18 @@ AgentSocket::Answer LocalService::hand_out(int local_rank, const AgentRequest& r
                   rendezvous::describe_bytes(kept_->bytes()) + " are kept on this node",
               rank);
   }
-  answer.number("kept", 1).number("go_on", static_cast<int>(memory.go_on)).number("step", memory.step);
+  answer.go_on = memory.go_on;
+  answer.step = memory.step;
+  answer.parts = static_cast<int>(memory.parts.size());
   std::vector<int> descriptors = {memory.own};
   if (memory.source >= 0) descriptors.push_back(memory.source);
-  if (!memory.parts.empty()) answer.number("parts", static_cast<std::int64_t>(memory.parts.size()));
   descriptors.insert(descriptors.end(), memory.parts.begin(), memory.parts.end());
-  return {answer.str(), std::move(descriptors)};
+  return {encode(answer), std::move(descriptors)};
 }
 
 AgentSocket::Answer LocalService::show_kept(int local_rank, const std::string& name) const {
   const int memory = kept_ ? kept_->find(local_rank, name) : -1;
-  return {begin_agent_answer().number("local_rank", local_rank).str(),
-          memory >= 0 ? std::vector<int>{memory} : std::vector<int>()};
+  return {encode(AgentAnswer{.local_rank = local_rank}), memory >= 0 ? std::vector<int>{memory} : std::vector<int>()};
 }
 
 std::int64_t LocalService::step_at(int rank) const {

@@ -27,8 +27,6 @@
 
 namespace ddp::launcher {
 
-struct AgentRequest;
-
 class LocalService {
  public:
   struct Sources {
@@ -65,9 +63,9 @@ class LocalService {
   AgentSocket::Answer answer(const rendezvous::DescriptorMessage& message);
   AgentSocket::Answer take_stacks();
   AgentSocket::Answer look(const std::string& what);
-  AgentSocket::Answer hand_out_call_memory(int local_rank, const AgentRequest& request);
-  AgentSocket::Answer note_survivor(const std::string& ask, int local_rank, const AgentRequest& request);
-  AgentSocket::Answer hand_out(int local_rank, const AgentRequest& request);
+  AgentSocket::Answer hand_out_call_memory(int local_rank, const rendezvous::AgentRequest& request);
+  AgentSocket::Answer note_survivor(const std::string& ask, int local_rank, const rendezvous::AgentRequest& request);
+  AgentSocket::Answer hand_out(int local_rank, const rendezvous::AgentRequest& request);
   AgentSocket::Answer show_kept(int local_rank, const std::string& name) const;
   void plan_kept_memory(const rendezvous::Assignment& assignment);
 

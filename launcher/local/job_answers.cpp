@@ -4,7 +4,6 @@
 #include <nlohmann/json.hpp>
 
 #include "launcher/text/ranges.hpp"
-#include "rendezvous/agent_client.hpp"
 #include "rendezvous/base/shallow_json.hpp"
 #include "rendezvous/base/text.hpp"
 #include "rendezvous/link/accept.hpp"
@@ -44,8 +43,7 @@ std::string signal_not_sent(const std::vector<int>& ranks, int signal) {
 }
 
 std::string job_answers_json(const JobAnswers& answers) {
-  nlohmann::json object = {
-      {"version", rendezvous::kAgentSocketVersion}, {"error", nullptr}, {"nodes", nlohmann::json::array()}};
+  nlohmann::json object = {{"version", kShownVersion}, {"error", nullptr}, {"nodes", nlohmann::json::array()}};
   if (!answers.error.empty()) object["error"] = answers.error;
   for (const NodeAnswer& node : answers.nodes) object["nodes"].push_back(node_json(node));
   return object.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);

@@ -14,6 +14,8 @@
 
 namespace ddp::launcher {
 
+inline constexpr int kShownVersion = 1;  // version of this JSON and of the views in job_view.hpp
+
 // The error of a node that has answered nothing.
 inline constexpr char kNodeSilent[] =
     "it did not answer in time (does its agent run, and is its ddprun of this release?)";

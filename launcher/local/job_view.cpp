@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "launcher/local/job_answers.hpp"
-#include "rendezvous/agent_client.hpp"
 #include "rendezvous/wire/declared_json.hpp"
 
 namespace ddp::launcher {
@@ -87,7 +86,7 @@ void node_members(Json& json, AgentView& view) {
 template <typename Json>
 void members(Json& json, AgentView& view) {
   rendezvous::NodeFacts& facts = view.facts;
-  int version = rendezvous::kAgentSocketVersion;
+  int version = kShownVersion;
   std::optional<std::int64_t> step = view.step();
   json("version", version)("job", view.job)("program", view.program).must("host", view.host);
   json("node_rank", facts.node_rank)("nodes", facts.node_count)("restarts", facts.restart_count);
@@ -117,7 +116,7 @@ void members(Json& json, NodeView& node) {
 template <typename Json>
 void members(Json& json, JobView& job) {
   JobFacts& facts = job.facts;
-  int version = rendezvous::kAgentSocketVersion, world_size = job.world_size();
+  int version = kShownVersion, world_size = job.world_size();
   std::int64_t seconds = job.seconds(), in_round = job.seconds_in_round();
   std::optional<std::int64_t> step = job.step();
   const auto slow = job.slow_rank();

@@ -123,7 +123,7 @@ WarmParent::WarmParent(asio::io_context& io, const LaunchConfig& config, Environ
   spawned_.emplace(spawn({parent_command(config, std::move(environment), limits, archive.get(), its_end.get())}));
   pid_ = spawned_->pids()[0];
   expect_within(config.preload_timeout, "it did not import " + config.preload);
-  wait_for_lines();
+  wait_for_messages();
 }
 
 void WarmParent::expect_within(std::chrono::seconds time, const std::string& what) {
@@ -133,27 +133,34 @@ void WarmParent::expect_within(std::chrono::seconds time, const std::string& wha
   });
 }
 
-void WarmParent::wait_for_lines() {
+void WarmParent::wait_for_messages() {
   socket_.async_wait(asio::posix::stream_descriptor::wait_read, [this](const auto& error) {
     if (error) return;
-    if (!read_lines()) return on_disconnect();
-    if (state_ != State::Lost) wait_for_lines();
+    if (!read_messages()) return on_disconnect();
+    if (state_ != State::Lost) wait_for_messages();
   });
 }
 
-// Handles the lines that have arrived. Returns false at the end of the connection.
-bool WarmParent::read_lines() {
+// Handles the messages that have arrived. Returns false at the end of the connection.
+bool WarmParent::read_messages() {
   char bytes[4096];
   const ssize_t got = recv(socket_.native_handle(), bytes, sizeof bytes, MSG_DONTWAIT);
   if (got <= 0) return got < 0 && (errno == EAGAIN || errno == EINTR);
-  lines_.feed({bytes, static_cast<std::size_t>(got)});
-  for (ParentLine line; state_ != State::Lost && lines_.next(line);) {
-    std::visit([this](const auto& what) { on_line(what); }, line);
+  frames_.add({bytes, static_cast<std::size_t>(got)});
+  while (state_ != State::Lost) {
+    const auto next = frames_.next();
+    if (std::holds_alternative<rendezvous::NeedMore>(next)) break;
+    if (const auto* wrong = std::get_if<rendezvous::Malformed>(&next)) {
+      lose("it sent " + wrong->why);
+    } else {
+      std::visit([this](const auto& message) { on_message(message); },
+                 parent_message(std::get<rendezvous::Frame>(next)));
+    }
   }
   return true;
 }
 
-void WarmParent::on_line(const ParentReady& ready) {
+void WarmParent::on_message(const ParentReady& ready) {
   if (state_ != State::Importing) return lose("it said twice that it is ready");
   state_ = State::Ready;
   deadline_.cancel();
@@ -179,7 +186,7 @@ void WarmParent::fork(std::vector<WorkerCommand> commands) {
   }
 }
 
-void WarmParent::on_line(const ParentForked& forked) {
+void WarmParent::on_message(const ParentForked& forked) {
   if (state_ != State::Forking) return lose("it forked workers that nobody had asked for");
   std::vector<pid_t> pids = forked.pids;
   if (pids.size() != requested_.size()) return lose("it forked " + number(pids.size()) + " workers");
@@ -201,7 +208,7 @@ void WarmParent::on_disconnect() { expect_within(kEndsWithin, "it left ddprun an
 void WarmParent::note_reaped(pid_t pid, const ExitStatus& status) {
   if (pid != pid_) return;
   pid_ = 0;
-  if (state_ != State::Lost) read_lines();  // lines that it sent before its end, such as "refused"
+  if (state_ != State::Lost) read_messages();  // what it sent before its end, such as why it gives up
   lose(how_it_ended(status));
 }
 

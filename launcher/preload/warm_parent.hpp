@@ -3,8 +3,8 @@
 // need (--preload). That process is the warm parent: one on each node, a child of the agent. Its
 // own code is warm_parent.py.
 //
-//     Importing ──"ready"──▶ Ready ──fork──▶ Forking ──"spawned"──▶ Ready
-//         └──────────────────────┴──────────────┴──refused, failed, dead, late──▶ Lost, for good
+//     Importing ──ParentReady──▶ Ready ──fork──▶ Forking ──ParentForked──▶ Ready
+//         └─────────────────────────┴──────────────┴──gives up, dead, late──▶ Lost, for good
 //
 // The workers equal those of spawner.hpp: children of the agent in sessions of their own that die
 // with it, with their descriptors, environment and CPUs, behind the same gate. One difference
@@ -25,7 +25,7 @@
 
 #include "launcher/config/launch_config.hpp"
 #include "launcher/config/worker_environment.hpp"
-#include "launcher/preload/parent_lines.hpp"
+#include "launcher/preload/parent_messages.hpp"
 #include "launcher/process/limits.hpp"
 #include "launcher/process/spawner.hpp"
 #include "rendezvous/link/messages.hpp"
@@ -70,12 +70,11 @@ class WarmParent {
   enum class State { Importing, Ready, Forking, Lost };
 
   void expect_within(std::chrono::seconds time, const std::string& what);
-  void wait_for_lines();
-  bool read_lines();
-  void on_line(const ParentReady& ready);
-  void on_line(const ParentForked& forked);
-  void on_line(const ParentGivesUp& gives_up) { lose(gives_up.why); }
-  void on_line(const ParentTalksNonsense& nonsense) { lose(nonsense.what); }
+  void wait_for_messages();
+  bool read_messages();
+  void on_message(const ParentReady& ready);
+  void on_message(const ParentForked& forked);
+  void on_message(const ParentGivesUp& gives_up) { lose(gives_up.why); }
   void on_disconnect();
   std::string how_it_ended(const rendezvous::ExitStatus& status);
   void lose(const std::string& why);
@@ -86,7 +85,7 @@ class WarmParent {
   std::optional<Spawned> spawned_;  // the parent itself
   pid_t pid_ = 0;
   State state_ = State::Importing;
-  ParentLines lines_;
+  rendezvous::FrameReader frames_{kParentFrames};
   std::optional<StartGate> gate_;
   std::vector<WorkerCommand> requested_;
 };

@@ -4,7 +4,7 @@ the user's interpreter.
 
     ddprun ─▶ python -u -c GUARD -u script.py ...   this file is its sitecustomize, from a zip file in memory
            ─▶ python -u script.py ...               the same process after exec, with a worker's command line;
-                 this file, again its sitecustomize, imports, writes "ready", and forks at each request
+                 this file, again its sitecustomize, imports, sends READY, and forks at each request
                  └ an intermediate process, which forks workers and ends: ddprun, a subreaper, inherits them
                      └ worker: waits at ddprun's gate, applies its environment, descriptors and CPUs, and
                        returns from this file; the interpreter goes on to the program on its command line
@@ -16,8 +16,8 @@ it ends the interpreter, and no program has run.
 
 ddprun (warm_parent.cpp) sends requests over a socket, one byte for every three descriptors. The
 first three are a file in memory with the workers' words, each ended by NUL, the gate and the status
-pipe. Then follow the descriptors that become 0, 1 and 2 of each worker. The answers are lines:
-"ready SECONDS MODULES", "refused WHY", "spawned PID PID ...", "failed WHY".
+pipe. Then follow the descriptors that become 0, 1 and 2 of each worker. The answers are frames
+(rendezvous/wire/frame.hpp, parent_messages.hpp): READY "SECONDS MODULES", FORKED "PID PID ...", GIVES_UP "WHY".
 """
 import os
 import sys
@@ -30,6 +30,7 @@ MARK = b"DDPRUN_INCARNATION="  # ddprun finds a worker's descendants by it, in t
 OWN_NAME = "ddprun warm"
 PR_SET_PDEATHSIG, PR_SET_NAME, PR_SET_CHILD_SUBREAPER, PR_SET_PTRACER = 1, 15, 36, 0x59616d61
 NEVER_RAN = 127
+READY, FORKED, GIVES_UP = b"r\x01", b"p\x01", b"g\x01"  # FrameKind and kWireVersion of rendezvous/wire/frame.hpp
 BIND = 0  # ExecFailure::Step of launcher/process/start_gate.hpp
 
 # With these settings, libraries start no threads when they are loaded. OpenBLAS starts its threads
@@ -46,6 +47,10 @@ UNSEEDED = []  # random generators that modules made and did not seed; each work
 
 class Refused(Exception):
     """Says why no worker can be forked from this process."""
+
+
+def frame(kind, payload):
+    return struct.pack(">I", len(kind + payload)) + kind + payload
 
 
 def words_of(data):
@@ -338,7 +343,7 @@ def fork_workers(ddprun, request, own):
             answers.append(file.readline().strip() or b"it was killed while it forked")
         os.waitpid(pid, 0)  # now ddprun is the parent of its workers
     failures = [answer for answer in answers if not answer.replace(b" ", b"").isdigit()]
-    ddprun.sendall(b"failed %s\n" % failures[0] if failures else b"spawned %s\n" % b" ".join(answers))
+    ddprun.sendall(frame(GIVES_UP, failures[0]) if failures else frame(FORKED, b" ".join(answers)))
     return None
 
 
@@ -373,14 +378,14 @@ def serve(socket_fd, program, modules, auto_code):
         imported, changes = preload(modules, program, Beginning(socket_fd), before)
         libc.prctl(PR_SET_CHILD_SUBREAPER, 0)
     except Refused as why:
-        ddprun.sendall(("refused %s\n" % str(why).replace("\n", " ")).encode(errors="replace"))
+        ddprun.sendall(frame(GIVES_UP, str(why).replace("\n", " ").encode(errors="replace")))
         return os._exit(0)
     for stream in (sys.stdout, sys.stderr):  # -u disables buffers, but a sitecustomize may replace a stream
         if stream is not None:
             stream.flush()
     gc.collect()
     gc.freeze()  # else a collection in a worker would write to pages that all share
-    ddprun.sendall(("ready %.3f %s\n" % (time.monotonic() - began, ",".join(imported))).encode())
+    ddprun.sendall(frame(READY, ("%.3f %s" % (time.monotonic() - began, ",".join(imported))).encode()))
     while True:
         request = receive(ddprun)
         if request is None:

@@ -38,6 +38,14 @@ enum class FrameKind : char {
   Failed = 'f',
   CannotBegin = 'c',
   Report = 'R',
+  // An agent's socket: agent_client.hpp.
+  AgentRequest = 'q',
+  AgentAnswer = 'a',
+  AgentView = 'v',
+  // The warm parent: launcher/preload/parent_messages.hpp.
+  ParentReady = 'r',
+  ParentForked = 'p',
+  ParentGivesUp = 'g',
 };
 
 inline constexpr char kWireVersion = 1;              // raised whenever an older ddprun could not read a frame

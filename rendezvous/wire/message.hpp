@@ -12,6 +12,7 @@
 #pragma once
 
 #include <exception>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -53,6 +54,17 @@ std::variant<Malformed, Messages...> read_message(const Frame& frame, int depth 
   };
   (read_as(static_cast<const Messages*>(nullptr)), ...);
   return result;
+}
+
+// Returns the message that the text's one frame has.
+template <typename... Messages>
+std::variant<Malformed, Messages...> read_single(std::string_view text, std::span<const FrameLimit> limits) {
+  FrameReader reader(limits);
+  reader.add(text);
+  const auto next = reader.next();
+  if (const auto* frame = std::get_if<Frame>(&next)) return read_message<Messages...>(*frame);
+  const auto* wrong = std::get_if<Malformed>(&next);
+  return wrong != nullptr ? *wrong : Malformed{"a frame that is cut off"};
 }
 
 }  // namespace ddp::rendezvous

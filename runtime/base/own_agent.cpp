@@ -3,17 +3,15 @@
 
 #include <cstdlib>
 
-#include "rendezvous/agent_client.hpp"
 #include "rendezvous/worker_contract.hpp"
 
 namespace ddp::runtime {
 
-std::optional<rendezvous::DescriptorMessage> ask_own_agent(const std::string& ask, const std::string& members) {
+std::optional<rendezvous::AgentReply> ask_own_agent(rendezvous::AgentRequest request) {
   const char* socket = std::getenv(rendezvous::contract::kAgentSocket);
   const char* incarnation = std::getenv(rendezvous::contract::kIncarnation);
   if (socket == nullptr || incarnation == nullptr) return std::nullopt;
-  const std::string request = "{\"version\":" + std::to_string(rendezvous::kAgentSocketVersion) + ",\"ask\":\"" + ask +
-                              "\",\"incarnation\":\"" + incarnation + "\"" + members + "}";
+  request.incarnation = incarnation;
   return rendezvous::ask_agent(socket, request);
 }
 

@@ -3,14 +3,13 @@
 #pragma once
 
 #include <optional>
-#include <string>
 
-#include "rendezvous/base/descriptor_message.hpp"
+#include "rendezvous/agent_client.hpp"
 
 namespace ddp::runtime {
 
-// Returns the answer; nothing if no agent with a socket has started this process. `members` are those of the request
-// besides version, ask and incarnation: `,"bytes":4096`. Throws rendezvous::Error.
-std::optional<rendezvous::DescriptorMessage> ask_own_agent(const std::string& ask, const std::string& members = "");
+// Returns the answer to the request, which gets this worker's incarnation; nothing if no agent with a socket has
+// started this process. Throws rendezvous::Error.
+std::optional<rendezvous::AgentReply> ask_own_agent(rendezvous::AgentRequest request);
 
 }  // namespace ddp::runtime

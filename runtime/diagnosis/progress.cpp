@@ -11,7 +11,6 @@
 #include <stdexcept>
 #include <string>
 
-#include "rendezvous/agent_client.hpp"
 #include "rendezvous/agent_page.hpp"
 #include "runtime/base/own_agent.hpp"
 
@@ -22,11 +21,11 @@ using rendezvous::WorkerPage;
 
 // Returns this worker's page, which stays mapped to the end of the process; null without an agent.
 WorkerPage* ask_for_page() {
-  const auto answer = ask_own_agent("page");
-  if (!answer) return nullptr;
-  const std::int64_t local_rank = rendezvous::number_in(answer->text, "local_rank").value_or(-1);
-  if (local_rank < 0 || answer->descriptors.size() != 2) throw std::runtime_error("the agent answers " + answer->text);
-  void* const page = mmap(nullptr, sizeof(WorkerPage), PROT_READ | PROT_WRITE, MAP_SHARED, answer->descriptors[1].get(),
+  const auto reply = ask_own_agent({.ask = "page"});
+  if (!reply) return nullptr;
+  const int local_rank = reply->answer.local_rank;
+  if (local_rank < 0 || reply->descriptors.size() != 2) throw std::runtime_error("the agent: " + reply->answer.error);
+  void* const page = mmap(nullptr, sizeof(WorkerPage), PROT_READ | PROT_WRITE, MAP_SHARED, reply->descriptors[1].get(),
                           static_cast<off_t>(local_rank) * static_cast<off_t>(sizeof(WorkerPage)));
   if (page == MAP_FAILED) throw std::runtime_error("its memory cannot be mapped");
   auto* const mine = static_cast<WorkerPage*>(page);

@@ -28,8 +28,7 @@ void copy_name(std::array<char, N>& to, std::string_view name) {
 
 // Returns the memory, which stays mapped to the end of the process; null if there is none for this process.
 OperationRecordsHeader* ask_for_memory(std::size_t kept) {
-  const std::string layout = ",\"layout\":" + std::to_string(rendezvous::kOperationRecordsVersion);
-  const auto answer = ask_own_agent("calls", layout);
+  const auto answer = ask_own_agent({.ask = "calls", .layout = rendezvous::kOperationRecordsVersion});
   if (!answer || answer->descriptors.empty()) return nullptr;
   void* const memory = mmap(nullptr, rendezvous::kOperationRecordsBytes, PROT_READ | PROT_WRITE, MAP_SHARED,
                             answer->descriptors[0].get(), 0);

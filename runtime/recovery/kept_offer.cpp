@@ -9,9 +9,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <optional>
 #include <utility>
 
-#include "rendezvous/agent_client.hpp"
 #include "rendezvous/base/error.hpp"
 #include "rendezvous/base/text.hpp"
 #include "runtime/base/own_agent.hpp"
@@ -27,15 +27,13 @@ using rendezvous::system_error;
   throw Error(ErrorCode::System, "keep memory \"" + name + "\": " + why);
 }
 
-// The agent refuses a name that would need more care in a request.
-void check_name(const std::string& name) {
+// Asks the agent about the memory of this name; nothing if no agent has started this process.
+std::optional<rendezvous::AgentReply> ask_about(const std::string& name, const char* ask, std::size_t bytes = 0) {
   if (name.find_first_of("\"\\") != std::string::npos) keep_failed(name, "its name has a quote or a backslash");
-}
-
-std::string members_for(const std::string& name, std::size_t bytes) {
-  check_name(name);
-  return ",\"layout\":" + std::to_string(rendezvous::kKeptVersion) + ",\"name\":\"" + name +
-         "\",\"bytes\":" + std::to_string(bytes);
+  auto reply = ask_own_agent(
+      {.ask = ask, .layout = rendezvous::kKeptVersion, .name = name, .bytes = static_cast<std::int64_t>(bytes)});
+  if (reply && !reply->answer.error.empty()) keep_failed(name, "ddprun refuses it: " + reply->answer.error);
+  return reply;
 }
 
 // Gives the file its memory. Without it the first write would be a SIGBUS where there is no more. A file that a process
@@ -76,16 +74,12 @@ Mapping& Mapping::operator=(Mapping&& other) noexcept {
 
 KeptOffer ask_for_kept_memory(const std::string& name, std::size_t bytes) {
   KeptOffer offer;
-  auto answer = ask_own_agent("keep", members_for(name, bytes));
-  if (answer) {
-    if (const auto error = rendezvous::text_in(answer->text, "error"))
-      keep_failed(name, "ddprun refuses it: " + *error);
-  }
-  if (!answer || answer->descriptors.empty()) {
+  auto reply = ask_about(name, "keep", bytes);
+  if (!reply || reply->descriptors.empty()) {
     offer.memory = Mapping(-1, bytes, true);
     return offer;
   }
-  const int file = answer->descriptors[0].get();
+  const int file = reply->descriptors[0].get();
   struct stat facts = {};
   if (fstat(file, &facts) != 0 || static_cast<std::size_t>(facts.st_size) != bytes) {
     keep_failed(name, "ddprun's memory has another size (use ddprun and libddp of one release)");
@@ -93,14 +87,13 @@ KeptOffer ask_for_kept_memory(const std::string& name, std::size_t bytes) {
   allocate_all(file, facts, bytes, name);
   offer.memory = Mapping(file, bytes, true);
   offer.outlives_process = true;
-  const auto go_on = rendezvous::number_in(answer->text, "go_on").value_or(0);
-  if (go_on == 1 || go_on == 2) offer.go_on = static_cast<rendezvous::GoOn>(go_on);
-  offer.step = rendezvous::number_in(answer->text, "step").value_or(rendezvous::kNoStep);
-  if (rendezvous::number_in(answer->text, "parts").value_or(0) > 0) {
-    answer->descriptors.erase(answer->descriptors.begin());
-    offer.parts = std::move(answer->descriptors);
-  } else if (answer->descriptors.size() > 1) {
-    offer.source = std::move(answer->descriptors[1]);
+  offer.go_on = reply->answer.go_on;
+  offer.step = reply->answer.step;
+  if (reply->answer.parts > 0) {
+    reply->descriptors.erase(reply->descriptors.begin());
+    offer.parts = std::move(reply->descriptors);
+  } else if (reply->descriptors.size() > 1) {
+    offer.source = std::move(reply->descriptors[1]);
   }
   return offer;
 }
@@ -120,12 +113,9 @@ void read_kept(int file, std::byte* to, std::size_t bytes, std::size_t offset) {
 }
 
 std::size_t read_kept_memory(const std::string& name, void* to, std::size_t bytes) {
-  check_name(name);
-  const auto answer = ask_own_agent("kept", ",\"name\":\"" + name + "\"");
-  if (!answer) return 0;
-  if (const auto error = rendezvous::text_in(answer->text, "error")) keep_failed(name, "ddprun refuses it: " + *error);
-  if (answer->descriptors.empty()) return 0;
-  const int file = answer->descriptors[0].get();
+  const auto reply = ask_about(name, "kept");
+  if (!reply || reply->descriptors.empty()) return 0;
+  const int file = reply->descriptors[0].get();
   struct stat facts = {};
   if (fstat(file, &facts) != 0) keep_failed(name, std::string("fstat: ") + std::strerror(errno));
   const auto size = static_cast<std::size_t>(facts.st_size);

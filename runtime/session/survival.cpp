@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <chrono>
 #include <thread>
+#include <utility>
 
-#include "rendezvous/agent_client.hpp"
 #include "rendezvous/base/error.hpp"
 #include "rendezvous/base/text.hpp"
 #include "runtime/base/own_agent.hpp"
@@ -31,11 +31,11 @@ constexpr std::chrono::milliseconds kBetweenLooksForEnd{5};  // a thread looks t
 [[noreturn]] void fail(ErrorCode code, const std::string& what) { throw Error(code, "staying in the job: " + what); }
 
 // Asks this process's agent; an answer that refuses is an error.
-rendezvous::DescriptorMessage ask(const std::string& what, const std::string& members = "") {
-  auto answer = ask_own_agent(what, members);
-  if (!answer) fail(ErrorCode::System, "no ddprun has started this process");
-  if (const auto why = rendezvous::text_in(answer->text, "error")) fail(ErrorCode::System, *why);
-  return std::move(*answer);
+rendezvous::AgentReply ask(rendezvous::AgentRequest request) {
+  auto reply = ask_own_agent(std::move(request));
+  if (!reply) fail(ErrorCode::System, "no ddprun has started this process");
+  if (!reply->answer.error.empty()) fail(ErrorCode::System, reply->answer.error);
+  return std::move(*reply);
 }
 
 // Returns the node's page, which stays mapped to the end of the process.
@@ -50,22 +50,20 @@ const NodePage* map_page(int memory) {
 }  // namespace
 
 std::optional<Survival> Survival::of_this_process() {
-  const auto stays = ask_own_agent("stay", ",\"stays\":1");
-  if (!stays || rendezvous::number_in(stays->text, "stays") != 1) return std::nullopt;
-  const rendezvous::DescriptorMessage answer = ask("page");
-  if (answer.descriptors.size() != 2) fail(ErrorCode::System, "the agent answers " + answer.text);
-  const NodePage* const page = map_page(answer.descriptors[0].get());
+  const auto stays = ask_own_agent({.ask = "stay", .stays = true});
+  if (!stays || !stays->answer.stays) return std::nullopt;
+  const rendezvous::AgentReply reply = ask({.ask = "page"});
+  if (reply.descriptors.size() != 2) fail(ErrorCode::System, "the agent gives no page");
+  const NodePage* const page = map_page(reply.descriptors[0].get());
   const auto facts = page->facts.read();
   if (!facts) fail(ErrorCode::System, "the agent's page is empty");
-  const auto local_rank = static_cast<int>(rendezvous::number_in(answer.text, "local_rank").value_or(0));
-  const std::chrono::milliseconds lost_after(rendezvous::number_in(stays->text, "lost_after_ms").value_or(0));
-  return Survival(page, local_rank, facts->round, kEndedWithin + lost_after);
+  return Survival(page, std::max(reply.answer.local_rank, 0), facts->round, kEndedWithin + stays->answer.lost_after);
 }
 
-void Survival::forgo() const { ask("stay", ",\"stays\":0"); }
+void Survival::forgo() const { ask({.ask = "stay"}); }
 
 NextRound Survival::await_next_round(const std::string& why) {
-  const auto say_quiet = [this] { ask("quiet", ",\"round\":" + std::to_string(round_)); };
+  const auto say_quiet = [this] { ask({.ask = "quiet", .round = round_}); };
   say_quiet();
   auto deadline = Clock::now() + ended_within_;
   while (true) {
@@ -109,9 +107,7 @@ bool Survival::await_end(std::optional<std::chrono::milliseconds> timeout) const
 }
 
 bool Survival::say_connections(const std::string& inodes, bool are_others) const {
-  const rendezvous::DescriptorMessage answer =
-      ask("connections", std::string(",\"others\":") + (are_others ? "1" : "0") + ",\"sockets\":\"" + inodes + "\"");
-  return rendezvous::number_in(answer.text, "ends_them") == 1;
+  return ask({.ask = "connections", .others = are_others, .sockets = inodes}).answer.ends_them;
 }
 
 }  // namespace ddp::runtime

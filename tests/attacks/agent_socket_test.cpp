@@ -15,9 +15,11 @@
 #include "tests/support/other_user.hpp"
 
 using Catch::Matchers::Contains;
+using ddp::rendezvous::AgentRequest;
 using ddp::rendezvous::ask_agent;
 using ddp::rendezvous::Descriptor;
 using ddp::rendezvous::DescriptorMessage;
+using ddp::rendezvous::FrameKind;
 using namespace ddp::testing;
 
 namespace {
@@ -60,7 +62,7 @@ TEST_CASE("agent socket: words that are no question of a job go no further than 
   const AskedJob job;
   for (const std::string what :
        {"job_", "jobs", "job_gold", "job_save", "job_save:", "job_save:KILL", "job_save:STOP", "job_save:TERM",
-        "job_save:-1", "job_save:9", "job_stop ", "job_stillness", "job_verdict", "job_\\u001b[2J", "job_\\u0000"}) {
+        "job_save:-1", "job_save:9", "job_stop ", "job_stillness", "job_verdict", "job_\x1b[2J"}) {
     CAPTURE(what);
     CHECK_THAT(job.ask(what), Contains("error") && Contains("nothing can be asked of a job by this name"));
   }
@@ -73,7 +75,7 @@ TEST_CASE("agent socket: programs that do not read their answers hold up nobody,
           "[attacks][integration]") {
   const AskedJob job;
   std::vector<DescriptorMessage> unread;
-  for (int i = 0; i < 64; ++i) unread.push_back(ask_agent(job.socket, R"({"version":1,"ask":"job"})"));
+  for (int i = 0; i < 64; ++i) unread.push_back(ask_agent(job.socket, encode(AgentRequest{.ask = "job"})));
   CHECK(job.serves());
   for (const DescriptorMessage& answer : unread) {
     const bool is_refused = answer.text.find("too many programs ask at the same time") != std::string::npos;
@@ -88,20 +90,22 @@ TEST_CASE("agent socket: programs that end before their answers come do the job 
   const AskedJob job;
   for (int i = 0; i < 40; ++i) {
     for (const char* what : {"job", "job_stacks", "stacks"}) {
-      ask_agent(job.socket, std::string(R"({"version":1,"ask":")") + what + "\"}");
+      ask_agent(job.socket, encode(AgentRequest{.ask = what}));
     }
   }
   CHECK(job.serves());
   CHECK(children_of(agent_of(job.process)).size() >= 2);
 }
 
-TEST_CASE("agent socket: requests that are no JSON of one object are refused in words", "[attacks][integration]") {
+TEST_CASE("agent socket: requests that are no frame with one message are refused in words", "[attacks][integration]") {
   const AskedJob job;
-  const std::string deep(5000, '[');
+  const auto framed = [](const std::string& json) { return to_frame(FrameKind::AgentRequest, json); };
   for (const std::string& request :
-       {std::string("job"), std::string("{"), std::string("[]"), std::string("\0", 1), std::string(R"({"version":1})"),
-        std::string(R"({"version":1,"ask":7})"), std::string(R"({"version":"1","ask":"job"})"), deep}) {
-    CHECK_THAT(ask_agent(job.socket, request).text, Contains("error"));
+       {std::string("job"), framed("{"), framed("[]"), std::string("\0", 1), framed("{}"), framed(R"({"ask":7})"),
+        framed(R"({"ask":"job","layout":"1"})"), framed(std::string(5000, '[')), framed("").substr(0, 5),
+        to_frame(FrameKind::AgentAnswer, "{}"), to_frame(FrameKind::Beat, ""), std::string("\xff\xff\xff\xffq\1{}"),
+        std::string(R"({"version":1,"ask":"job"})")}) {
+    CHECK_THAT(ask_agent(job.socket, request).text, Contains("error") && Contains("the request is "));
   }
   CHECK(job.serves());
 }

@@ -30,7 +30,7 @@ struct AskedJob {
   std::string incarnation_of(std::size_t worker) const { return variable_of(workers[worker], "DDPRUN_INCARNATION"); }
   // Returns the agent's answer to a question without further members.
   std::string ask(const std::string& what) const {
-    return rendezvous::ask_agent(socket, "{\"version\":1,\"ask\":\"" + what + "\"}").text;
+    return rendezvous::ask_agent(socket, encode(rendezvous::AgentRequest{.ask = what})).text;
   }
   bool serves() const { return ask("state").find("\"phase\"") != std::string::npos; }
 

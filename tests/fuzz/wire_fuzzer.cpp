@@ -3,16 +3,22 @@
 // the rest is cut, and the rest is what one process sends another. This holds:
 //   * However the bytes are cut, the frames of each connection, and a host's first words, are the same and bounded.
 //   * A message is refused in words, or read; what was read is written and read again as the same.
+//   * Pids of a warm parent are positive and differ; words of it are printable.
+#include <algorithm>
+#include <set>
+#include <span>
 #include <string>
 #include <string_view>
-#include <type_traits>
 #include <variant>
 
 #include "launcher/hosts/wire/greeting.hpp"
 #include "launcher/hosts/wire/messages.hpp"
+#include "launcher/preload/parent_messages.hpp"
+#include "rendezvous/agent_client.hpp"
 #include "rendezvous/base/check.hpp"
 #include "rendezvous/base/error.hpp"
 #include "rendezvous/link/codec.hpp"
+#include "rendezvous/link/printable.hpp"
 #include "tests/fuzz/script.hpp"
 
 namespace ddp::fuzz {
@@ -45,6 +51,28 @@ void check_host_message(std::string_view payload) {
   check_payload(payload, launcher::hello_from);
 }
 
+void check_request(std::string_view bytes) {
+  const auto read = rendezvous::decode_request(std::string(bytes));
+  if (const auto* wrong = std::get_if<Malformed>(&read)) return DDP_CHECK(!wrong->why.empty());
+  const std::string written = encode(std::get<rendezvous::AgentRequest>(read));
+  const auto again = rendezvous::decode_request(written);
+  DDP_CHECK(encode(std::get<rendezvous::AgentRequest>(again)) == written, written);
+}
+
+void check_parent(const Frame& frame) {
+  const launcher::ParentMessage message = launcher::parent_message(frame);
+  const auto is_printable = [](const std::string& text) { return rendezvous::printable_line(text) == text; };
+  if (const auto* ready = std::get_if<launcher::ParentReady>(&message)) {
+    DDP_CHECK(ready->took.count() >= 0 && is_printable(ready->modules));
+  } else if (const auto* gives_up = std::get_if<launcher::ParentGivesUp>(&message)) {
+    DDP_CHECK(is_printable(gives_up->why) && gives_up->why.size() < 5000, gives_up->why.size());
+  } else {
+    const auto& pids = std::get<launcher::ParentForked>(message).pids;
+    const std::set<pid_t> different(pids.begin(), pids.end());
+    DDP_CHECK(different.size() == pids.size() && (pids.empty() || *different.begin() > 0));
+  }
+}
+
 // Returns each frame of the bytes as it would be sent again, and why there is no more.
 std::string frames_of(std::string_view bytes, std::size_t piece, std::span<const rendezvous::FrameLimit> limits) {
   rendezvous::FrameReader reader(limits);
@@ -59,6 +87,7 @@ std::string frames_of(std::string_view bytes, std::size_t piece, std::span<const
       const auto& frame = std::get<Frame>(next);
       all += to_frame(frame.kind, frame.payload);
       check_host_message(frame.payload);
+      check_parent(frame);
     }
   }
   return all;
@@ -119,5 +148,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   DDP_CHECK(link_messages_of(bytes, piece) == link_messages_of(bytes, size));
   DDP_CHECK(words_of(bytes, piece) == words_of(bytes, size));
   check_host_message(bytes);
+  check_request(bytes);
+  for (const FrameKind kind : {FrameKind::ParentReady, FrameKind::ParentForked, FrameKind::ParentGivesUp}) {
+    check_parent({kind, bytes});
+  }
   return 0;
 }

@@ -142,7 +142,7 @@ code='apps launcher rendezvous collectives runtime'
 forbid "$code" 'CLI/'                    'apps/(train/options|ddp_store/main|ddp_bench/(main|[a-z]+/(mpi_main|command)))\.cpp'
 forbid "$code" 'boost/'                  'rendezvous/(net/asio\.[ch]pp|etcd/http_answer\.cpp)|launcher/local/page/http_session\.cpp'
 forbid "$code" '(spdlog|fmt)/'           'launcher/output/log\.cpp'
-forbid "$code" 'nlohmann/'               'apps/(ddp_store/main\.cpp|ddp_bench/print\.hpp)|rendezvous/(agent_client\.cpp|base/shallow_json\.hpp|link/(codec\.cpp|message_json\.hpp)|coordinator/job_record\.cpp|etcd/messages\.cpp)|launcher/(local/job_answers|report/(error_file|issue_report)|diagnosis/stacks/frames)\.cpp|rendezvous/wire/(declared_json\.hpp|json_text\.cpp)|runtime/(training/(tensor_file/(json_form|safetensors)|checkpoint/record)|base/error_file)\.cpp'
+forbid "$code" 'nlohmann/'               'apps/(ddp_store/main\.cpp|ddp_bench/print\.hpp)|rendezvous/(base/shallow_json\.hpp|etcd/messages\.cpp)|launcher/(local/job_answers|report/(error_file|issue_report)|diagnosis/stacks/frames)\.cpp|rendezvous/wire/(declared_json\.hpp|json_text\.cpp)|runtime/(training/(tensor_file/(json_form|safetensors)|checkpoint/record)|base/error_file)\.cpp'
 forbid "$code" 'gloo/'                   '(collectives/gloo/[a-z_]*|apps/ddp_bench/contenders/gloo_contender)\.[ch]pp'
 forbid "$code" 'mpi'                     'apps/ddp_bench/(collectives/mpi_main\.cpp|worker/mpi_worker\.c)'
 forbid "$code" 'nccl|cuda'               "$none"

@@ -23,8 +23,7 @@
 namespace ddp::apps {
 namespace {
 
-constexpr char kAskState[] = R"({"version":1,"ask":"state"})";
-static_assert(rendezvous::kAgentSocketVersion == 1);
+std::string state_request() { return encode(rendezvous::AgentRequest{.ask = "state"}); }
 
 // Returns the sockets in the folder, in a fixed order; none if there is no folder. Coordinators have their journals
 // there, too.
@@ -78,7 +77,7 @@ Asked ask(std::string path) {
   constexpr std::chrono::milliseconds kForItsPlace{100};
   Asked asked{.path = std::move(path), .connection = {}, .answer = {}, .why_not = {}};
   attempt(asked, [&] {
-    asked.connection = rendezvous::send_to_agent(asked.path, kAskState, kForItsPlace);
+    asked.connection = rendezvous::send_to_agent(asked.path, state_request(), kForItsPlace);
     asked.peer = peer_of(asked.connection);
   });
   return asked;
@@ -103,7 +102,7 @@ void wait_for_answers(std::vector<Asked>& all, std::chrono::steady_clock::time_p
       Asked& asked = *waiting[i];
       attempt(asked, [&] {
         if (ready <= 0) rendezvous::throw_no_answer(asked.path);
-        asked.answer = rendezvous::receive_answer(asked.connection.get(), asked.path).text;
+        asked.answer = rendezvous::payload_of(rendezvous::receive_answer(asked.connection.get(), asked.path).text);
         asked.connection.close();
       });
     }
@@ -112,18 +111,16 @@ void wait_for_answers(std::vector<Asked>& all, std::chrono::steady_clock::time_p
 
 // Returns the end of the pipe through which an agent answers.
 rendezvous::Descriptor begin_asking(const std::string& socket, const std::string& ask) {
-  const std::string version = std::to_string(rendezvous::kAgentSocketVersion);
-  auto answer = rendezvous::ask_agent(socket, R"({"version":)" + version + R"(,"ask":")" + ask + "\"}");
-  if (answer.descriptors.empty()) {
-    throw rendezvous::Error(rendezvous::ErrorCode::System,
-                            rendezvous::text_in(answer.text, "error").value_or(answer.text));
-  }
-  return std::move(answer.descriptors.front());
+  auto [answer, descriptors] = rendezvous::ask_agent(socket, rendezvous::AgentRequest{.ask = ask});
+  if (descriptors.empty()) throw rendezvous::Error(rendezvous::ErrorCode::System, answer.error);
+  return std::move(descriptors.front());
 }
 
 }  // namespace
 
-std::string ask_state(const std::string& socket) { return rendezvous::ask_agent(socket, kAskState).text; }
+std::string ask_state(const std::string& socket) {
+  return rendezvous::payload_of(rendezvous::ask_agent(socket, state_request()).text);
+}
 
 std::string ask_at_length(const std::string& socket, const std::string& ask, std::chrono::milliseconds within) {
   using rendezvous::Error, rendezvous::ErrorCode;

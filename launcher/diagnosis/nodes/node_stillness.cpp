@@ -9,15 +9,11 @@ namespace ddp::launcher {
 
 template <typename Json>
 void members(Json& json, NodeStillness& stillness) {
-  std::int64_t milliseconds = stillness.since.count();
   LinkDelay link = stillness.link.value_or(LinkDelay{});
   json.must("watched", stillness.is_watched).must("still", stillness.is_still);
-  json.must("shows_steps", stillness.shows_steps).must("milliseconds", milliseconds).must("ended", stillness.ended);
+  json.must("shows_steps", stillness.shows_steps).must("milliseconds", stillness.since).must("ended", stillness.ended);
   json.rest("round_trip_us", link.microseconds).rest("round_trips", link.round_trips);
-  if constexpr (Json::kReads) {
-    stillness.since = std::chrono::milliseconds(milliseconds);
-    if (link.microseconds >= 0 && link.round_trips > 0) stillness.link = link;
-  }
+  if (Json::kReads && link.microseconds >= 0 && link.round_trips > 0) stillness.link = link;
 }
 
 std::string to_json(const NodeStillness& stillness) { return rendezvous::json_of(stillness); }

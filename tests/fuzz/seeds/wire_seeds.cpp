@@ -5,6 +5,7 @@
 
 #include "launcher/hosts/wire/greeting.hpp"
 #include "launcher/hosts/wire/messages.hpp"
+#include "rendezvous/agent_client.hpp"
 #include "rendezvous/link/codec.hpp"
 #include "tests/fuzz/seeds/seeds.hpp"
 
@@ -32,6 +33,9 @@ int main(int argc, char** argv) {
   for (const char* words : {"ready\n", "send\n", "cannot use /tmp/x\n", "dance\n"}) {
     seeds.write("\3Welcome!\n" + std::string(kGreeting) + words + to_frame(FrameKind::Exit, "0"));
   }
+  for (const char* text : {"2.310 torch,numpy", "4711 4712", "1\n2", "nan", "\x1b[2J", "-1"})
+    seeds.write("\7" + std::string(text));
+  seeds.write("\7" + encode(AgentRequest{.ask = "keep", .layout = 1, .name = "model", .bytes = 4096}));
   AgentState state;
   state.incarnation = "a";
   state.slots = 1;

@@ -140,13 +140,13 @@ TEST_CASE("progress: a worker of libddp shows its step in the agent's memory", "
   std::string request;
   Agent agent([&](const auto& asked) {
     request = asked.text;
-    return AgentSocket::Answer{R"({"version": 1, "local_rank": 2})", {page.node_memory(), page.workers_memory()}};
+    return AgentSocket::Answer{encode(AgentAnswer{.local_rank = 2}), {page.node_memory(), page.workers_memory()}};
   });
   setenv(contract::kAgentSocket, agent.path.c_str(), 1);
   setenv(contract::kIncarnation, "0123456789abcdef", 1);
   ddp::runtime::show_progress(41);
   ddp::runtime::show_progress(42);
-  CHECK(request == R"({"version":1,"ask":"page","incarnation":"0123456789abcdef"})");
+  CHECK(request == encode(AgentRequest{.ask = "page", .incarnation = "0123456789abcdef"}));
   REQUIRE(page.worker(2));
   CHECK(page.worker(2)->step == 42);
   CHECK(page.worker(2)->pid == getpid());

@@ -275,7 +275,7 @@ TEST_CASE("link client: a coordinator of another version ends the tries", "[rend
   Recorder recorder(loop, "127.0.0.1", newer.port());
   CHECK(newer.heard_by(loop, recorder) ==
         "refused: the coordinator at " + at(newer.port()) +
-            " is of another version of ddprun (its agent link is version 5, this node's version 3): install the same "
+            " is of another version of ddprun (its agent link is version 5, this node's version 4): install the same "
             "on every node");
 }
 
@@ -405,7 +405,7 @@ TEST_CASE("link client: over a socketpair it is up at once and needs no handshak
   CHECK(heard_by(loop, recorder) == "up ");
   CHECK(recorder.client->local_address().empty());
   recorder.client->send(Heartbeat{});
-  CHECK(loop.receive(*other, 4) == encode(Heartbeat{}));
+  CHECK(loop.receive(*other, encode(Heartbeat{}).size()) == encode(Heartbeat{}));
   recorder.client->reconnect("no use");
   REQUIRE(other->send(encode(Heartbeat{})));
   REQUIRE(loop.until([&] { return recorder.has("heartbeat"); }));

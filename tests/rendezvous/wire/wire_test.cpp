@@ -88,7 +88,8 @@ TEST_CASE("wire: bytes that are no frame are refused in words before they are al
   };
   CHECK(refused({0, 0, 0, 1, 'o', 1}) == "[ohi]a frame of 1 bytes");
   CHECK(refused({0, 0, 0, 2, 'z', 1}) == "[ohi]a frame of the unknown kind 122");
-  CHECK(refused({0, 0, 0, 2, 'A', 1}) == "[ohi]a frame of the unknown kind 65");  // of another connection
+  CHECK(refused({0, 0, 0, 2, 'A', 1}) ==
+        "[ohi]a frame of the unknown kind 65");  // a kind that another connection takes
   CHECK_THAT(refused({0, 0, 0, 2, 'o', 7}), Contains("a frame of version 7, and this ddprun reads version 1"));
   CHECK(refused({0, 0, 0, 19, 'o', 1}) == "[ohi]a frame of 19 bytes, where at most 18 are allowed");
   CHECK_THAT(refused({'\xff', '\xff', '\xff', '\xff', 'b', 1}), Contains("a frame of 4294967295 bytes"));

@@ -111,7 +111,8 @@ std::vector<std::string> head_lines(const JobView& job) {
                      "  " + harmless(facts.phase) + "  for " + clock_time(job.seconds());
   std::string second = "round " + std::to_string(facts.round) + ", " + clock_time(job.seconds_in_round()) +
                        "; restarts: " + std::to_string(facts.restarts) + " of " + std::to_string(facts.max_restarts) +
-                       "; " + rendezvous::counted(job.world_size(), "worker") + " on " + counted(seated, "node");
+                       "; " + rendezvous::counted(job.world_size(), "worker") + " on " +
+                       rendezvous::counted(seated, "node");
   if (const auto step = job.step()) second += "; step " + std::to_string(*step);
   std::vector<std::string> lines = {std::move(line), std::move(second)};
   if (const auto slow = job.slow_rank()) {
