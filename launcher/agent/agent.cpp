@@ -98,10 +98,7 @@ class Agent {
                                         const std::string& proof) { out_.record(node, proof); }}),
         core_(core_config(config, incarnation_, host_, coordination_, guarded.life)),
         driver_(io_, core_,
-                [this](const AgentAction& action) {
-                  if (trace_) trace_->note(action);
-                  std::visit([this](const auto& a) { carry_out(a); }, action);
-                }),
+                [this](const AgentAction& action) { std::visit([this](const auto& a) { carry_out(a); }, action); }),
         signals_(io_, open_signals()),
         guardian_(io_, guarded.guardian_fd),
         processes_(io_, config, host_, inherited_limits, guarded, core_.state(), out_,
@@ -237,7 +234,7 @@ class Agent {
   void act_on(const Hang& hang) {
     const std::string why = hang.since + ": " + hang.culprit.words;
     stacks_ = hang.stacks;
-    if (trace_) trace_->note_hang(why);
+    if (trace_) trace_->note("no progress: " + why);
     driver_.handle(HangFound{why});
   }
 
@@ -371,15 +368,16 @@ class Agent {
   void carry_out(const StartWorkers& action) {
     deadman_.await_keeper();
     stacks_.clear();
-    processes_.start(begin_round(action.assignment), local_.socket());
+    processes_.start(begin_round(action.assignment, false), local_.socket());
   }
 
   void carry_out(const StartMissing& action) {
-    processes_.start_missing(begin_round(action.assignment), action.local_ranks);
+    processes_.start_missing(begin_round(action.assignment, true), action.local_ranks);
     hang_watch_.begin();
   }
 
-  rendezvous::Assignment begin_round(rendezvous::Assignment assignment) {
+  rendezvous::Assignment begin_round(rendezvous::Assignment assignment, bool some_live_on) {
+    if (trace_) trace_->begin_round(assignment, some_live_on);
     out_.log.set_round(core_.state().round);
     if (assignment.master_addr.empty()) assignment.master_addr = master_addr_;
     looks_.forget_volunteered();
@@ -456,6 +454,7 @@ class Agent {
   }
 
   void carry_out(const SendReport& action) {
+    if (trace_ && action.state.left) trace_->end_own_part();
     local_.show(action.state);
     link_->send(action.state);
     leave_notice_.prepare(coordinator_address_, link_->coordinator_port(), action.state);
@@ -469,11 +468,13 @@ class Agent {
   void ask_for_clock() { link_->send(rendezvous::ClockReading{.agent_ns = trace_clock_ns()}); }
   void carry_out(const Reconnect& action) { link_->reconnect(action.why); }
   void carry_out(const LogLine& action) {
+    if (trace_) trace_->note(action.text);
     if (action.is_of_job && config_.is_told_elsewhere) return out_.log.info("notice", action.text);
     out_.log.warning("notice", action.text);
   }
 
   void carry_out(const Leave& action) {
+    if (trace_) trace_->end_job();
     coordination_.note_left();
     exit_code_ = action.exit_code;
     leave_notice_.clear();

@@ -58,12 +58,12 @@ class AgentCore {
   void on(const GuardianGone& event);
   void on(const HeadGone& event);
   void on(const Tick& event);
-  void on(const LinkFailed& event) { link_.on(event); }
-  void on(const CoordinatorNamed& event) { link_.on(event); }
-  void on(const BeatArrived& event) { link_.on(event); }
-  template <typename OfWorkers>
-  void on(const OfWorkers& event) {
-    workers_.on(event);
+  template <typename Event>
+  void on(const Event& event) {  // concerns one of the two
+    if constexpr (requires { link_.on(event); })
+      link_.on(event);
+    else
+      workers_.on(event);
   }
 
   std::string why_not_believed(const rendezvous::Directive& directive) const;

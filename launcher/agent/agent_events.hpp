@@ -135,7 +135,7 @@ using AgentEvent =
                  WorkerDying, WorkerExited, MissingStarted, WorkerStays, WorkerQuiet, AllGone, StopSignal, Suspend,
                  GuardianGone, HeadGone, Tick, HangFound, WordsRead, CoordinatorNamed>;
 
-// ---- actions ----
+// ---- actions: the driver has a carry_out() for each ----
 struct StartWorkers {
   rendezvous::Assignment assignment;
 };

@@ -13,14 +13,15 @@
 // After all of lost_after this agent leaves. A node that was told to leave has no lease: no later round knows it, its
 // workers have their grace, and the coordinator may end before them.
 //
-// Where each coordinator of the job has an epoch of its own, one may take the place of another while that one is
-// stopped or cut off, and does not know yet. The epoch is the fence: an agent obeys the newest that it has met, and
-// drops a link over which an older one speaks. What that one says counts for nothing, not even as a sign of life.
+// Where each coordinator of the job has an epoch of its own, a newer coordinator may take over while the older one is
+// stopped or cut off, and the older one does not know yet. The epoch is the fence: an agent obeys the newest epoch that
+// it has met, and drops a link over which an older coordinator speaks. What an older coordinator says counts for
+// nothing, not even as a sign of life.
 //
-// Invariants: at most one message is unanswered at a time, so an answer belongs to that message; the lease is extended
-// by answers only, and only a coordinator that is_fenced_off() and is_of_other_job() let through answers.
+// Invariants: at most one message is unanswered at a time, so each answer belongs to that message; the lease is
+// extended by answers only; a directive is heard only if it is neither fenced off nor of another job.
 //
-// The coordinator's own agent has no link that may be silent. Its lease is that of its own loop: the others lose the
+// The coordinator's own agent has no link that may be silent. It has its lease from its own loop: the others lose the
 // coordinator with it.
 #pragma once
 
@@ -48,13 +49,11 @@ class LinkCore {
   void on(const CoordinatorNamed&) { named_ = now_; }
   void on(const BeatArrived& event);
 
-  // Each directive is asked these in turn, before hear().
-  // Returns whether an older coordinator speaks than this agent has obeyed. Then its link is given up.
+  // Returns whether a directive is of an older coordinator than this agent has obeyed. Gives the link up if it is.
   bool is_fenced_off(const rendezvous::Directive& directive);
-  // Returns whether the coordinator is none of this agent's job. A newer one of the job takes the place of the one
-  // before.
+  // Returns whether a directive is of another job's coordinator. A newer coordinator of the same job takes over.
   bool is_of_other_job(const rendezvous::Directive& directive) const;
-  // Takes in that the coordinator is there, and its settings.
+  // Takes in a directive that passed both: the coordinator is there, and has these settings.
   void hear(const rendezvous::Directive& directive);
   // The coordinator has told this node to leave. Returns whether it had done so before.
   bool release() { return std::exchange(is_released_, true); }
@@ -76,10 +75,10 @@ class LinkCore {
   // Returns why the lease has ended.
   std::string why_lost() const;
 
-  // Whether the job ends with this agent, since the coordinator does: then that one has to inform the others first.
+  // Returns whether the coordinator ends with this agent. Then the coordinator has to inform the other nodes first.
   bool takes_coordinator_along() const { return is_coordinators() || config_.is_beside_coordinator || is_beside_now_; }
   bool is_coordinators() const { return config_.coordinator.empty(); }
-  // Return what AgentCore's functions of these names do.
+  // What AgentCore shows of the link.
   std::optional<LinkDelay> delay() const { return round_trips_.delay(); }
   std::chrono::milliseconds lost_after() const { return lost_after_; }
   std::chrono::milliseconds between_beats() const;

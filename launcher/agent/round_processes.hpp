@@ -211,7 +211,7 @@ class RoundProcesses {
   std::optional<PendingStart> start_;
   std::vector<Worker> workers_;  // by local rank, in the newest round
   std::optional<Spawned> spawned_;
-  rendezvous::Assignment assignment_;                     // of the newest round's start
+  rendezvous::Assignment assignment_;                     // in the newest round that was begun
   std::string agent_socket_;                              // as the workers know it
   std::deque<PendingProcess> missing_{};                  // the first one may be asked for
   std::map<pid_t, rendezvous::ExitStatus> early_ends_{};  // children reaped while the warm parent forks these

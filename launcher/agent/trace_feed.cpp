@@ -72,23 +72,17 @@ void TraceFeed::note(const rendezvous::Directive& directive) {
   trace_.note(what);
 }
 
-void TraceFeed::note(const AgentAction& action) {
-  const auto* const all = std::get_if<StartWorkers>(&action);
-  const auto* const missing = std::get_if<StartMissing>(&action);
-  if (all != nullptr || missing != nullptr) {
-    const rendezvous::Assignment& assignment = all != nullptr ? all->assignment : missing->assignment;
-    base_rank_ = assignment.base_rank;
-    told_.clear();
-    if (missing != nullptr) trace_.end_round();  // some workers of it live on
-    trace_.begin_round(state_.round, state_.epoch, assignment);
-  } else if (const auto* report = std::get_if<SendReport>(&action)) {
-    // The coordinator takes in the parts once all nodes have left.
-    if (report->state.left && !coordinates_) trace_.finish(kForOwnPart);
-  } else if (std::holds_alternative<Leave>(action)) {
-    trace_.finish(coordinates_ ? kForAllParts : kForOwnPart);
-  } else if (const auto* line = std::get_if<LogLine>(&action)) {
-    trace_.note(line->text);
-  }
+void TraceFeed::begin_round(const rendezvous::Assignment& assignment, bool some_live_on) {
+  base_rank_ = assignment.base_rank;
+  told_.clear();
+  if (some_live_on) trace_.end_round();
+  trace_.begin_round(state_.round, state_.epoch, assignment);
 }
+
+void TraceFeed::end_own_part() {
+  if (!coordinates_) trace_.finish(kForOwnPart);
+}
+
+void TraceFeed::end_job() { trace_.finish(coordinates_ ? kForAllParts : kForOwnPart); }
 
 }  // namespace ddp::launcher

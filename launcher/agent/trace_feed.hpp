@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Tells the trace (--trace) what happens on this node: from the events of AgentCore, before the core gets them, and
-// from its actions.
+// from what its driver does.
 #pragma once
 
 #include <set>
@@ -22,9 +22,13 @@ class TraceFeed {
 
   void note(const AgentEvent& event);
   void note(const rendezvous::Directive& directive);
-  void note(const AgentAction& action);
+  void note(const std::string& line) { trace_.note(line); }
+  // `some_live_on`: the round goes on with workers of the one before.
+  void begin_round(const rendezvous::Assignment& assignment, bool some_live_on);
+  // This node has left. The coordinator takes in the parts of all nodes once they have left.
+  void end_own_part();
+  void end_job();
   bool coordinates() const { return coordinates_; }
-  void note_hang(const std::string& why) { trace_.note("no progress: " + why); }
 
   // The coordinator has answered with its clock. Returns whether it is to be asked again at once.
   bool round_trip(const rendezvous::ClockReading& answer);

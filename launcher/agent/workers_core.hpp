@@ -13,14 +13,13 @@
 //
 // Survivors (--on-failure replace or shrink): a worker that has said that it can stay does not end with its round. It
 // leaves the round's groups, says that it is quiet, and goes on in the next round, in which new processes take the
-// other places. The order is the same on all nodes: revoke, wait until all are quiet, go. A worker that does not become
-// quiet within shutdown_timeout is killed; one that cannot stay gets SIGTERM. In the place of each worker that
-// ends meanwhile a new one is started. Ranks and the world's size may be others in each round. Quiet is reported once
-// it is known what the dead workers have written.
+// places of dead workers. The order is the same on all nodes: revoke, wait until all are quiet, go. A worker that does
+// not become quiet within shutdown_timeout is killed; a worker that cannot stay gets SIGTERM. Ranks and the world's
+// size may differ from round to round. Quiet is reported once it is known what the dead workers have written.
 //
-// Lingering: processes that the workers left were asked to end. Those of a worker that was told to end have the rest of
-// its grace, those of one that ended by itself have kLeftoverGrace; a worker's leftovers are killed then even if other
-// workers still run.
+// Lingering: processes that the workers left were asked to end. If the worker was told to end, what it left has the
+// rest of its grace; if the worker ended by itself, what it left has kLeftoverGrace. Then these processes are killed,
+// even if other workers still run.
 //
 // Invariants: workers run only in the newest round that a directive has named; Idle is reported only when every process
 // of the round, descendants included, is reaped or was found to be unkillable, and Quiet only when each worker is
