@@ -13,7 +13,6 @@
 
 #include "launcher/agent/job_looks.hpp"
 #include "launcher/output/stream_route.hpp"
-#include "rendezvous/agent_client.hpp"
 #include "rendezvous/base/error.hpp"
 #include "rendezvous/base/text.hpp"
 #include "rendezvous/operation_records.hpp"

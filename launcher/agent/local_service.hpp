@@ -22,6 +22,7 @@
 #include "launcher/local/gpu_usage.hpp"
 #include "launcher/local/job_view.hpp"
 #include "launcher/local/kept_memories.hpp"
+#include "rendezvous/agent_client.hpp"
 #include "rendezvous/link/messages.hpp"
 #include "rendezvous/net/asio.hpp"
 
