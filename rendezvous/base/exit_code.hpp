@@ -61,6 +61,7 @@ enum class Why {
   NodeLost,       // it fell silent, or its link broke, or it was killed
   NodeLeft,       // its user stopped it, or it left by itself
   NodeStopped,    // a node ended its own workers
+  NoStore,        // none could be opened
   StoreLost,
   NewLeader,      // another node coordinates
   NotReplaced,    // no node came for one that is gone

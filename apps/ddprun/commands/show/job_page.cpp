@@ -8,6 +8,7 @@
 
 #include "apps/ddprun/commands/table.hpp"
 #include "launcher/text/ranges.hpp"
+#include "rendezvous/base/text.hpp"
 
 namespace ddp::apps {
 namespace {
@@ -15,6 +16,7 @@ namespace {
 using launcher::JobView;
 using launcher::NodeView;
 using launcher::WorkerView;
+using rendezvous::counted;
 
 constexpr std::size_t kMostNodeLines = 12;  // for nodes that need no word of their own
 
