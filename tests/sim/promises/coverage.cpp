@@ -116,8 +116,8 @@ constexpr std::array<const char*, 10> kAgentPhases = {"Idle",    "Starting", "Ru
                                                       "Killing", "Clearing", "Left",    "Revoking", "Quiet"};
 
 // What ten thousand seeds have to reach has a +, by event and phase. The others are rare or impossible.
-constexpr std::array<const char*, 9> kCoordinatorMust = {"+++++", "+++++", "+++++", "+++++", " + + ",
-                                                         " +   ", "+++++", "+    ", "     "};
+constexpr std::array<const char*, 8> kCoordinatorMust = {"+++++", "+++++", "+++++", "+++++",
+                                                         " + + ", "+++++", "+    ", "     "};
 constexpr std::array<const char*, 25> kAgentMust = {
     "+ +++++ ++", "+ +++++ ++", "+ +++++ ++", "+         ", "+++++++ ++", "+++++++ ++", " + +      ",
     " +        ", "   + +    ", "  ++ +    ", "  ++ +  ++", "  ++      ", "  +       ", "  +       ",

@@ -15,7 +15,7 @@
 
 namespace ddp::sim {
 
-using Reason = rendezvous::Why;  // of a directive; Why is that of a worker
+using Reason = rendezvous::Why;  // why a directive is given; Why says why a worker ended
 
 // clang-format off
 enum class Promise {
