@@ -57,10 +57,11 @@ enum class Why {
   Spare,          // all seats are taken
   MakesRoom,      // this node was the first cause of too many failures
   RankIsHeld,     // another node has this node's rank
-  OptionsDiffer,  // of this node and the job
+  OptionsDiffer,  // this node has other options than the job
   NodeLost,       // it fell silent, or its link broke, or it was killed
   NodeLeft,       // its user stopped it, or it left by itself
   NodeStopped,    // a node ended its own workers
+  NoStore,        // none could be opened
   StoreLost,
   NewLeader,      // another node coordinates
   NotReplaced,    // no node came for one that is gone

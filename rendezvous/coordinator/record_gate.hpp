@@ -14,7 +14,7 @@
 #include <optional>
 #include <utility>
 
-#include "rendezvous/coordinator/coordinator_core.hpp"
+#include "rendezvous/coordinator/coordinator_events.hpp"
 
 namespace ddp::rendezvous {
 

@@ -111,13 +111,13 @@ class RoundEnd {
   bool elastic() const { return job_.min_nodes < job_.max_nodes; }
 
   JobShape job_;
-  // Of the newest round:
+  // About the newest round:
   std::vector<KnownFailure> failures_;                             // in order of arrival
   std::map<std::pair<Incarnation, int>, std::size_t> failure_of_;  // index in failures_ by node and local rank
   std::map<Incarnation, std::size_t> failure_text_;                // bytes of text in failures_, by node
   std::vector<Loss> losses_;                                       // members that it has lost
   Stop stop_;
-  // Of the job:
+  // About the job:
   int restarts_ = 0;
   RestartBudget budget_;
   std::map<std::string, int> first_causes_;  // how often a node, by name, was the first cause of the end of a round

@@ -94,7 +94,7 @@ void CoordinatorCore::on(const StoreOpened& event) {
   if (job_.phase != Phase::Opening || event.round != job_.round) return;  // the round was stopped meanwhile
   if (!event.why_not.empty()) {
     return end(
-        make_exit({.why = Why::Failed}, "round " + std::to_string(event.round) + " has no store: " + event.why_not));
+        make_exit({.why = Why::NoStore}, "round " + std::to_string(event.round) + " has no store: " + event.why_not));
   }
   job_.phase = Phase::Running;
   const std::vector<Assignment> places =
@@ -182,8 +182,8 @@ void CoordinatorCore::stop_round(int signal, RoundEnd::Stop stop) {
 // Workers that wait for one another see no other sign that they are to leave their groups.
 void CoordinatorCore::publish_failure() {
   const RoundEnd::Stop& stop = round_end_.stop();
-  const bool is_failure = stop.trigger == Trigger::Failure || stop.trigger == Trigger::Loss;
-  if (is_failure || round_end_.survivors_stay(now_)) actions_->push_back(PublishFailure{stop.reason, stop.dead});
+  if (round_end_.is_failure() || round_end_.survivors_stay(now_))
+    actions_->push_back(PublishFailure{stop.reason, stop.dead});
 }
 
 void CoordinatorCore::send_stop(int signal) {

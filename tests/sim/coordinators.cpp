@@ -330,7 +330,7 @@ void World::carry_out(Coordinator& coordinator, const SendDirective& action) {
   if (scene_.network.link(id).process < 0) return;
   Process& to = scene_.process(scene_.network.link(id).process);
   const bool is_news =
-      action.directive.kind == Directive::Kind::Wait && action.directive.reason.find("waiting for") == 0;
+      action.directive.kind == Directive::Kind::Wait && action.directive.why == rendezvous::Why::NodesMissing;
   ++(is_news ? to.news_got : to.directives_got);
   invariants_.on_sent_off(to, action.directive);
   const auto time = scene_.network.arrival(now(), id, Way::Down);

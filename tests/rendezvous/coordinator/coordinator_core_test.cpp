@@ -117,7 +117,7 @@ TEST_CASE("coordinator: a failure stops all workers, and the exit code of the ca
   job.report();
   REQUIRE(job.sent());
   CHECK(job.sent()->kind == Directive::Kind::Stop);
-  CHECK(job.sent()->reason == "rank 1 on node a exited with code 7");
+  CHECK(job.sent()->why == Why::WorkerFailed);
   CHECK_FALSE(job.core.over());
   job.idle();
   REQUIRE(job.sent());
@@ -162,7 +162,7 @@ TEST_CASE("coordinator: a restart waits until the old round is gone, and counts 
   job.step(StoreOpened{2, "127.0.0.1", 1234});
   CHECK(job.sent()->round == 2);
   CHECK(job.sent()->assignment.restart_count == 1);
-  CHECK(job.sent()->reason == "restart 1 of 1: rank 0 on node a exited with code 1");
+  CHECK(job.sent()->why == Why::WorkerFailed);
   job.running(2);
   job.agent.failures = {failure_of(0, {.code = 3}, 9)};
   job.report();
@@ -219,6 +219,7 @@ TEST_CASE("coordinator: processes that cannot be killed forbid a restart", "[ren
   job.idle();
   CHECK_FALSE(job.opens_store());
   CHECK(job.sent()->kind == Directive::Kind::Exit);
+  CHECK(job.sent()->why == Why::Unkillable);
   CHECK(job.sent()->exit_code == 1);
 }
 
@@ -232,37 +233,5 @@ TEST_CASE("coordinator: a worker whose program cannot run is not restarted", "[r
   CHECK_FALSE(job.opens_store());
   CHECK(job.sent()->kind == Directive::Kind::Exit);
   CHECK(job.sent()->exit_code == 127);
-  CHECK(job.sent()->reason ==
-        "rank 0 on node a exited with code 127; not restarted, since the program cannot run there");
-}
-
-TEST_CASE("coordinator: the cause is the worker that died first, and a crash before the exits it provoked",
-          "[rendezvous][unit]") {
-  const auto killed = failure_of(1, {.signal = SIGKILL}, 6);
-  const auto exited = failure_of(0, {.code = 1}, 5);
-  CHECK(cause_of({exited, killed})->rank == 1);  // both were dying when the first was noticed
-  CHECK(cause_of({exited, failure_of(1, {.signal = SIGABRT}, 90, false)})->rank == 0);  // that one came later
-  auto stopped = failure_of(2, {.signal = SIGTERM}, 1);
-  stopped.stopped_by_ddprun = true;
-  CHECK(cause_of({stopped, exited})->rank == 0);
-  auto elsewhere = failure_of(3, {.signal = SIGABRT}, 50);
-  elsewhere.host = "b";
-  CHECK(cause_of({exited, elsewhere})->rank == 0);  // workers that lose a peer end like this
-  elsewhere.status.signal = SIGKILL;
-  CHECK(cause_of({exited, elsewhere})->rank == 3);  // they do not end like this
-  CHECK(cause_of({}) == nullptr);
-}
-
-TEST_CASE("coordinator: of failures on one node the cause is the earliest, though another one was noticed before",
-          "[rendezvous][unit]") {
-  using ddp::rendezvous::WallTime;
-  auto noticed = failure_of(0, {.code = 1}, 5), earlier = failure_of(1, {.code = 2}, 6);
-  noticed.time = WallTime(std::chrono::seconds(3));
-  earlier.time = WallTime(std::chrono::seconds(2));
-  CHECK(cause_of({noticed, earlier})->rank == 1);
-  auto elsewhere = earlier;
-  elsewhere.host = "b";
-  CHECK(cause_of({noticed, elsewhere})->rank == 0);  // clocks of two nodes are not compared
-  earlier.stopped_by_ddprun = true;
-  CHECK(cause_of({noticed, earlier})->rank == 0);
+  CHECK(job.sent()->why == Why::NeverRan);
 }

@@ -179,6 +179,19 @@ TEST_CASE("link codec: what is said about survivors arrives, and is left out whe
   CHECK(std::holds_alternative<Malformed>(decoder.next()));
 }
 
+TEST_CASE("link codec: the kind of a reason arrives, is left out where there is none, and may be a later release's",
+          "[rendezvous][unit]") {
+  Directive directive = some_directive();
+  CHECK(encode(directive).find("why") == std::string::npos);
+  for (const int number :
+       {0, static_cast<int>(Why::NodeLost), static_cast<int>(kLastWhy), 1 + static_cast<int>(kLastWhy)}) {
+    directive.why = static_cast<Why>(number);
+    FrameDecoder decoder;
+    decoder.feed(encode(directive));
+    CHECK(std::get<Directive>(decoder.next()).why == (number > static_cast<int>(kLastWhy) ? Why::None : directive.why));
+  }
+}
+
 TEST_CASE("link codec: bytes that are not UTF-8 are replaced, and nothing is thrown", "[rendezvous][unit]") {
   AgentState state = full_state();
   state.failures[0].stderr_tail = {"\xff\xfe"};

@@ -20,11 +20,9 @@ namespace {
 
 // Whether an Exit is for one agent only, which is refused or released, and not for all at the end.
 bool is_refusal(const Directive& exit) {
-  return has(exit.reason, ": give ") || has(exit.reason, "taken its place") || has(exit.reason, "was part of is");
+  return exit.why == Reason::OptionsDiffer || exit.why == Reason::RankIsHeld || exit.why == Reason::JobIsGone;
 }
-// What an agent says that stopped its workers for a hang, see faults.cpp.
-constexpr char kHang[] = "no output and no step";
-bool lets_go(const Directive& exit) { return has(exit.reason, "this node leaves the job"); }
+bool lets_go(const Directive& exit) { return exit.why == Reason::Released; }
 
 // Whether an agent has the shape of the job. A --node-rank that is too high counts only if node ranks are given.
 bool is_alike(const launcher::AgentConfig& config, const rendezvous::JobShape& job) {
@@ -82,7 +80,7 @@ void Invariants::on_sent(const Process& to, const Directive& directive) {
   const bool is_own = to.index == scene_.coordinator->process;
   const bool was_lost = lost_at_.count(to.index) != 0 && known_.count(to.index) == 0;
   told_[to.index] = directive;
-  if (has(directive.reason, "(--exclude-after): it waits")) coverage_.reached(Branch::FaultyWaits);
+  if (directive.why == Reason::MakesRoom) coverage_.reached(Branch::FaultyWaits);
   const std::size_t members = rounds_.empty() ? 0 : rounds_.rbegin()->second.size();
   const std::size_t nodes = std::max<std::size_t>({members, known_.size(), 1});
   promise(Promise::FewMessages, directive.failures.size() <= std::max<std::size_t>(64, 8192 / nodes),
@@ -94,41 +92,37 @@ void Invariants::on_sent(const Process& to, const Directive& directive) {
   if (directive.kind == Directive::Kind::Stop) {
     promise(Promise::LostAreKilled, !was_lost || directive.stop_signal == SIGKILL, to.config.host);
     if (std::exchange(stop_reason_, directive.reason) != directive.reason) stopped_at_ = scene_.now;
+    stop_why_ = directive.why;
     check_kept(to, directive);
-    check_patience(directive.reason);
-    const bool for_newcomer = has(directive.reason, " joined") && !has(directive.reason, "not restarted") &&
-                              stopped_at_ == scene_.now && !stopping_since_;  // otherwise the Stop is repeated
+    check_patience(directive);
+    const bool for_newcomer = directive.why == Reason::NodeJoined && stopped_at_ == scene_.now &&
+                              !stopping_since_;  // otherwise the Stop is repeated
     promise(Promise::SuccessIsKept, !for_newcomer || !(has_succeeded(to.index) || is_ending(to.index)), to.config.host);
-    if (directive.stop_signal == SIGKILL && has(directive.reason, " received on"))
-      coverage_.reached(Branch::StopAtOnce);
+    if (directive.stop_signal == SIGKILL && directive.why == Reason::StopSignal) coverage_.reached(Branch::StopAtOnce);
   }
-  if (directive.kind == Directive::Kind::Wait && has(directive.reason, "waits as a spare")) {
-    coverage_.reached(Branch::SpareWaits);
-  }
+  if (directive.kind == Directive::Kind::Wait && directive.why == Reason::Spare) coverage_.reached(Branch::SpareWaits);
 }
 
 // Checks a Stop because of a node: its workers end where the node leaves, and only there.
 void Invariants::check_kept(const Process& to, const Directive& stop) const {
   const rendezvous::JobShape& job = scene_.plan.job;
   if (!job.survivors_stay || job.min_nodes == job.max_nodes || stop.stop_signal == SIGKILL) return;
-  const auto says = [&](const char* words) { return has(stop.reason, words); };
+  const bool is_takeover = stop.why == Reason::NewLeader;
   const bool is_change =
-      says(" joined") || says(" was lost: ") || says(" left the job") || says(" leaves (") || says(" coordinates now");
+      is_takeover || stop.why == Reason::NodeJoined || stop.why == Reason::NodeLost || stop.why == Reason::NodeLeft;
   // A hang may be found in the same round, and would spend a restart.
-  const bool a_hang_may_end_it = scene_.plan.on_hang == launcher::OnHang::Stop || says(" coordinates now") ||
-                                 restarts_in_window(rounded_) >= job.max_restarts;
-  const bool a_hang_ends_it = a_hang_may_end_it && newest_hang_ >= stop.round;
-  const bool is_end = says("nobody took its place") || says("not restarted") || a_hang_ends_it;
-  if (!is_change || is_end) return;
+  const bool a_hang_may_end_it =
+      scene_.plan.on_hang == launcher::OnHang::Stop || is_takeover || restarts_in_window(rounded_) >= job.max_restarts;
+  if (!is_change || (a_hang_may_end_it && newest_hang_ >= stop.round)) return;
   const bool leaves = found(states_, to.index).value_or(rendezvous::AgentState()).stop_signal != 0;
-  const bool is_new = stopped_at_ == scene_.now && !stopping_since_ && !says(" coordinates now");  // it may leave since
+  const bool is_new = stopped_at_ == scene_.now && !stopping_since_ && !is_takeover;  // it may leave since
   promise(Promise::SurvivorsAreKept, leaves ? !stop.survivors_stay || !is_new : stop.survivors_stay,
           to.config.host + ": " + stop.reason);
 }
 
-void Invariants::check_patience(const std::string& reason) const {
-  if (!has(reason, "nobody took its place") || !gathering_since_) return;
-  promise(Promise::JoinTimeoutIsKept, scene_.now >= *gathering_since_ + scene_.plan.join_timeout, reason);
+void Invariants::check_patience(const Directive& end) const {
+  if (end.why != Reason::NotReplaced || !gathering_since_) return;
+  promise(Promise::JoinTimeoutIsKept, scene_.now >= *gathering_since_ + scene_.plan.join_timeout, end.reason);
 }
 
 // Checks that a job which waits for a further round has to.
@@ -313,8 +307,9 @@ void Invariants::check_order(const Members& members) const {
 }
 
 // A reason names the node where a round's end began: "rank 5 on node h3 ...", "node h3 (10.1.3.1) was lost: ...".
-void Invariants::note_first_cause(int round, const std::string& reason) {
-  const bool names_it = has(reason, "restart ") && !has(reason, kHang);
+void Invariants::note_first_cause(int round, const Directive& run) {
+  const std::string& reason = run.reason;
+  const bool names_it = run.why != Reason::None && run.why != Reason::Hang;
   const auto at = reason.find("node ");
   if (!names_it || at == std::string::npos) return;
   first_causes_[round] = reason.substr(at + 5, reason.find_first_of(" :", at + 5) - at - 5);
@@ -368,17 +363,17 @@ void Invariants::check_budget(int round, const Directive& run) {
                            " of " + std::to_string(job.max_restarts);
   const bool is_within = job.restart_window.count() > 0 || restarts <= job.max_restarts;
   promise(Promise::BudgetIsKept, restarts >= 0 && is_within, text);
-  if (round > 1) note_first_cause(round, run.reason);
+  if (round > 1) note_first_cause(round, run);
   if (job.min_nodes == job.max_nodes) promise(Promise::FixedCountsEach, restarts == round - 1, text);
-  promise(Promise::BudgetIsKept, scene_.plan.on_hang != launcher::OnHang::Stop || !has(run.reason, kHang), run.reason);
+  promise(Promise::BudgetIsKept, scene_.plan.on_hang != launcher::OnHang::Stop || run.why != Reason::Hang, run.reason);
   if (round > 1) {
-    const bool restart = has(run.reason, "restart ");
-    const bool loss = has(run.reason, "was lost") || has(run.reason, "left the job") || has(run.reason, "stopped its");
+    const bool restart = run.why != Reason::None;
+    const bool loss = restart && run.why != Reason::WorkerFailed;
     coverage_.reached(loss && restart ? Branch::RestartAfterLoss
                       : restart       ? Branch::RestartAfterFailure
                                       : Branch::RoundAfterMembership);
-    if (restart && has(run.reason, kHang)) coverage_.reached(Branch::HangRestarts);
-    if (stop_reason_.rfind("rank ", 0) == 0 && (loss || !restart)) coverage_.reached(Branch::LossExplainsFailure);
+    if (run.why == Reason::Hang) coverage_.reached(Branch::HangRestarts);
+    if (stop_why_ == Reason::WorkerFailed && (loss || !restart)) coverage_.reached(Branch::LossExplainsFailure);
   }
   auto previous = rounds_.lower_bound(round);
   if (previous == rounds_.begin()) return lost_noticed_.clear();  // a loss before the first round explains nothing
@@ -417,8 +412,8 @@ void Invariants::check_exit(const Process& to, const Directive& exit) {
   if (is_refusal(exit) || lets_go(exit)) {
     known_.erase(to.index);
     if (lets_go(exit)) coverage_.reached(Branch::NodeLeaves);
-    if (has(exit.reason, "is held by node")) coverage_.reached(Branch::ChallengerRefused);
-    if (has(exit.reason, "give all hosts the same")) coverage_.reached(Branch::ShapeRefused);
+    if (exit.why == Reason::RankIsHeld) coverage_.reached(Branch::ChallengerRefused);
+    if (exit.why == Reason::OptionsDiffer) coverage_.reached(Branch::ShapeRefused);
     return;
   }
   promise(Promise::OneEnd, scene_.coordinator->core.over(), "an Exit before the end: " + exit.reason);
@@ -428,27 +423,28 @@ void Invariants::check_exit(const Process& to, const Directive& exit) {
   }
   the_end_ = exit;
   if (exit.exit_code == 0) check_success("the coordinator");
-  if (has(exit.reason, "not all nodes came")) {
+  if (exit.why == Reason::NodesMissing) {
     coverage_.reached(Branch::JoinTimeout);
     promise(Promise::JoinTimeoutIsKept, scene_.now >= *first_heard_ + scene_.plan.join_timeout, exit.reason);
   }
-  if (has(exit.reason, "nobody took its place")) coverage_.reached(Branch::NoReplacement);
-  check_patience(exit.reason);
-  if (has(exit.reason, "could be killed")) coverage_.reached(Branch::UnkillableEndsJob);
-  if (has(exit.reason, "received on node")) coverage_.reached(Branch::UserStopsJob);
-  if (has(exit.reason, "has no store")) coverage_.reached(Branch::StoreFailed);
+  if (exit.why == Reason::NotReplaced) coverage_.reached(Branch::NoReplacement);
+  check_patience(exit);
+  if (exit.why == Reason::Unkillable) coverage_.reached(Branch::UnkillableEndsJob);
+  if (exit.why == Reason::StopSignal) coverage_.reached(Branch::UserStopsJob);
+  if (exit.why == Reason::NoStore) coverage_.reached(Branch::StoreFailed);
   if (exit.exit_code == 0) coverage_.reached(Branch::AllSucceeded);
-  if (has(exit.reason, kHang) && scene_.plan.on_hang == launcher::OnHang::Stop && scene_.plan.job.max_nodes > 1) {
+  if (exit.why == Reason::Hang && scene_.plan.on_hang == launcher::OnHang::Stop && scene_.plan.job.max_nodes > 1) {
     coverage_.reached(Branch::HangEnds);
     promise(Promise::BudgetIsKept, exit.exit_code == 1, exit.reason);
   }
-  const bool are_nodes_missing = has(exit.reason, "not all nodes came") || has(exit.reason, "nobody took its place");
+  const bool are_nodes_missing = exit.why == Reason::NodesMissing || exit.why == Reason::NotReplaced;
   promise(Promise::CauseGivesCode, !are_nodes_missing || exit.exit_code == kStartAgain, exit.reason);
   if (!exit.cause) return;
   check_cause(*exit.cause);
   promise(Promise::CauseGivesCode, exit.exit_code == exit.cause->status.shell_code(), exit.reason);
   const bool is_used_up = restarts_in_window(rounded_) >= scene_.plan.job.max_restarts;
-  promise(Promise::BudgetIsUsed, is_used_up || has(exit.reason, "not restarted"), exit.reason);
+  promise(Promise::BudgetIsUsed, is_used_up || exit.why == Reason::Unkillable || exit.why == Reason::NeverRan,
+          exit.reason);
   if (is_used_up) coverage_.reached(Branch::BudgetUsedUp);
 }
 
@@ -595,7 +591,7 @@ void Invariants::check_told(const rendezvous::JobRecord& record) const {
   const bool may_run = phase == Phase::Opening || phase == Phase::Running;
   for (const auto& [process, told] : sent_off_) {
     const bool is_stop = told.kind == Directive::Kind::Stop && told.round == record.round &&
-                         told.stop_signal != SIGKILL && !has(told.reason, "waits");
+                         told.stop_signal != SIGKILL && told.why != Reason::Spare && told.why != Reason::MakesRoom;
     promise(Promise::ToldIsKept, !is_stop || !may_run, scene_.process(process).config.host + ": " + told.reason);
   }
 }
@@ -633,6 +629,7 @@ void Invariants::on_recovery(const std::optional<rendezvous::JobRecord>& left) {
   // It has heard the end of one life, and the next may take it for a node that was lost: that does not keep it.
   own_was_told_before_ = own_was_told_ || heard_the_end_.contains(scene_.coordinator->process);
   stop_reason_ = record.stop.reason;
+  stop_why_ = record.stop.why;
   said_again_ = phase == Phase::Stopping ? record.stop.reason : "";
   const auto restarts = static_cast<std::size_t>(record.restarts);
   restarts_at_.resize(std::min(restarts_at_.size(), restarts));

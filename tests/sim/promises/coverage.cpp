@@ -96,8 +96,8 @@ constexpr std::array<const char*, 9> kAgentPhases = {"Idle",    "Starting", "Run
                                                      "Killing", "Left",     "Revoking", "Quiet"};
 
 // What ten thousand seeds have to reach has a +, by event and phase. The others are rare or impossible.
-constexpr std::array<const char*, 9> kCoordinatorMust = {"+++++", "+++++", "+++++", "+++++", " + + ",
-                                                         " +   ", "+++++", "+    ", "     "};
+constexpr std::array<const char*, 8> kCoordinatorMust = {"+++++", "+++++", "+++++", "+++++",
+                                                         " + + ", "+++++", "+    ", "     "};
 constexpr std::array<const char*, 22> kAgentMust = {
     "+ ++++ ++", "+ ++++ ++", "+ ++++ ++", "+        ", "++++++ ++", "++++++ ++", " + +     ", " + + +   ",
     "  ++ +   ", "  ++ + ++", "  ++     ", "  +      ", "  +    + ", "+   ++   ", "+ ++++ ++", "         ",

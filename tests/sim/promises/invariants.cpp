@@ -235,12 +235,11 @@ void Invariants::on_leave(const Process& process, const launcher::Leave& leave) 
     const milliseconds limit = 3 * lost_after + graces * process.config.shutdown_timeout + seconds(30);
     promise(Promise::UserIsHeard, scene_.now <= std::max(*process.user_stopped, process.awake_since) + limit, who);
   }
-  if (has(leave.directive.reason, "no coordinator at")) coverage_.reached(Branch::AgentNeverJoined);
-  if (has(leave.directive.reason, "is gone: no word from it")) coverage_.reached(Branch::CoordinatorGone);
-  const bool by_signal = has(leave.directive.reason, " received") && !has(leave.directive.reason, "on node") &&
-                         !has(leave.directive.reason, "leaves the job");
-  if (by_signal) coverage_.reached(Branch::DecidedAlone);
-  const bool was_let_go = has(leave.directive.reason, "this node leaves the job");  // before the end
+  const Reason why = leave.directive.why;
+  if (why == Reason::NoCoordinator) coverage_.reached(Branch::AgentNeverJoined);
+  if (why == Reason::CoordinatorLost) coverage_.reached(Branch::CoordinatorGone);
+  if (why == Reason::StopSignal && leave.directive.epoch.empty()) coverage_.reached(Branch::DecidedAlone);
+  const bool was_let_go = why == Reason::Released;  // before the end
   if (const auto end = found(heard_the_end_, process.index); end && !was_let_go) {
     const bool same = leave.exit_code == end->exit_code || (leave.exit_code == 1 && !leave.unkillable.empty());
     promise(Promise::OneEnd, same && leave.directive.reason == end->reason, who + "; the end was " + end->reason);

@@ -15,6 +15,8 @@
 
 namespace ddp::sim {
 
+using Reason = rendezvous::Why;  // why a directive is given; Why says why a worker ended
+
 // clang-format off
 enum class Promise {
   RanksAreExact, RoleRanksAreExact, MembersAgree, OneMasterAddr, RunIsRepeated, ZeroIsTheCoordinators, GivenRankIsKept, RanksStay, NodesWithinLimits,
@@ -185,7 +187,7 @@ class Invariants {
   bool changes_for_takeover(int process, const rendezvous::Assignment& before) const;
   void check_order(const Members& members) const;
   void check_budget(int round, const rendezvous::Directive& run);
-  void note_first_cause(int round, const std::string& reason);
+  void note_first_cause(int round, const rendezvous::Directive& run);
   void check_told(const rendezvous::JobRecord& record) const;
   milliseconds window_of(int process) const;
   void check_room(const Members& members) const;
@@ -200,7 +202,7 @@ class Invariants {
   void check_free_seats() const;
   void check_kept(const Process& to, const rendezvous::Directive& stop) const;
   void check_goes_on();
-  void check_patience(const std::string& reason) const;
+  void check_patience(const rendezvous::Directive& end) const;
   void note_size(const Process& process) const;
   void check_second_signal() const;
   bool has_succeeded(int process) const;
@@ -240,7 +242,8 @@ class Invariants {
   std::set<int> lost_by_cut_;                     // processes that were lost because their links broke
   std::set<int> challengers_;                     // processes that came while their node rank was held
   std::string stop_reason_;                       // why the newest round that was stopped was
-  std::string said_again_;                        // why the round was being stopped when the coordinator was killed
+  Reason stop_why_ = Reason::None;
+  std::string said_again_;  // why the round was being stopped when the coordinator was killed
   Time stopped_at_;
   std::optional<Time> stopping_since_;             // if it is decided that the newest round stops
   std::optional<Time> gathering_since_;            // after a round

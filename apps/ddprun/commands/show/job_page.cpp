@@ -16,6 +16,7 @@ namespace {
 using launcher::JobView;
 using launcher::NodeView;
 using launcher::WorkerView;
+using rendezvous::counted;
 
 constexpr std::size_t kMostNodeLines = 12;  // for nodes that need no word of their own
 
