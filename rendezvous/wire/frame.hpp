@@ -38,6 +38,15 @@ enum class FrameKind : char {
   Failed = 'f',
   CannotBegin = 'c',
   Report = 'R',
+  // Sidecars: launcher/coordination/sidecars.cpp and coordinator/store_channel.cpp.
+  SidecarNote = 'w',
+  NodeNews = 'n',
+  LeaderNews = 'l',
+  OpenStore = 'O',
+  StoreOpened = 'p',
+  SetKey = 'k',
+  Owner = 'q',
+  OtherStore = 't',
 };
 
 inline constexpr char kWireVersion = 1;              // raised whenever an older ddprun could not read a frame

@@ -55,4 +55,15 @@ std::variant<Malformed, Messages...> read_message(const Frame& frame, int depth 
   return result;
 }
 
+// Returns the message of a datagram, which is one frame.
+template <typename... Messages>
+std::variant<Malformed, Messages...> read_datagram(std::string_view bytes) {
+  constexpr FrameLimit kLimits[] = {{Messages::kKind, std::string_view::npos - kFrameHead}...};
+  FrameReader reader(kLimits);
+  reader.add(bytes);
+  const auto next = reader.next();
+  if (const auto* frame = std::get_if<Frame>(&next)) return read_message<Messages...>(*frame);
+  return Malformed{"no frame that belongs here"};
+}
+
 }  // namespace ddp::rendezvous
