@@ -47,6 +47,6 @@ add_library(ddprun::control ALIAS ddprun_control)
 ddprun_tests_replace(coordinator/admission.cpp coordinator/coordinator_core.cpp coordinator/gathering.cpp
   coordinator/record_gate.cpp coordinator/recovery.cpp coordinator/roster.cpp coordinator/round_end.cpp
   coordinator/rounds.cpp coordinator/seats.cpp link/messages.cpp)  # scripts/stress/mutants
-ddprun_target(ddprun_control AS_ONE 11)
+ddprun_target(ddprun_control AS_ONE 10)
 target_link_libraries(ddprun_control
   PUBLIC ddprun::store PRIVATE nlohmann_json::nlohmann_json utf8cpp xxhash::header sodium::static ${CMAKE_DL_LIBS})

@@ -63,6 +63,7 @@ std::unique_ptr<rendezvous::EtcdJournal> Candidate::make_journal(asio::io_contex
   };
   auto journal = std::make_unique<rendezvous::EtcdJournal>(io, etcd_settings(*config_.etcd), std::move(lease),
                                                            std::move(watchers));
+  io_ = &io;
   journal_ = journal.get();
   return journal;
 }
@@ -73,18 +74,10 @@ void Candidate::claimed() {
   now_led_by({lease.epoch, own_});
 }
 
-bool Candidate::has_begun() const {
-  const std::lock_guard lock(mutex_);
-  return leader_.has_value();
-}
-
 void Candidate::say_again() const {
-  std::optional<Leader> leader;
-  {
-    const std::lock_guard lock(mutex_);
-    leader = leader_;
-  }
-  if (leader) callbacks_.leader(*leader);
+  asio::post(*io_, [this] {
+    if (leader_) callbacks_.leader(*leader_);
+  });
 }
 
 void Candidate::on_other(std::int64_t epoch, const std::string& text) {
@@ -100,11 +93,8 @@ void Candidate::on_other(std::int64_t epoch, const std::string& text) {
 }
 
 void Candidate::now_led_by(Leader leader) {
-  {
-    const std::lock_guard lock(mutex_);
-    leader_ = std::move(leader);
-  }
-  say_again();
+  leader_ = std::move(leader);
+  callbacks_.leader(*leader_);
 }
 
 }  // namespace ddp::launcher

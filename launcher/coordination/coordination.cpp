@@ -17,6 +17,7 @@ Coordination::Coordination(const LaunchConfig& config, const std::string& incarn
     coordinate_here(incarnation);
     return;
   }
+  sidecars->candidacy().note("", -1);  // an agent before this one may have had a rank
   FoundMembership found = find_membership(config);
   log_.info("the job's secret: " + found.said);
   membership_ = std::move(found.membership);

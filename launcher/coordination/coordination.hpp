@@ -40,12 +40,12 @@ class Coordination {
 
   // Returns whether it is known where the coordinator is, so that link() leads there.
   bool is_known() const { return !meeting_ || meeting_->is_known(); }
-  // What this node's candidate has to know of its agent, if there is one.
+  // Notes what this node's candidate has to know of its agent, if there is one.
   void note(const rendezvous::AgentState& state, int node_rank) {
-    if (meeting_) meeting_->note(state, node_rank);
+    if (sidecars_) sidecars_->candidacy().note(state.epoch, node_rank);
   }
   void note_left() {
-    if (meeting_) meeting_->note_left();
+    if (sidecars_) sidecars_->candidacy().leave();
   }
   // There is no link, and news of this node's candidate may be lost.
   void ask_again() {
@@ -79,7 +79,7 @@ class Coordination {
 
   const LaunchConfig& config_;
   const Lines log_;
-  const std::string epoch_;  // of the coordinator that this node starts
+  const std::string epoch_;  // names the coordinator that this node starts
   rendezvous::Membership membership_;
   std::string proof_ = "none";                            // what nodes prove: "secret", "munge"
   std::vector<std::string> addresses_;                    // on which the store of this node listens

@@ -58,9 +58,6 @@ class Meeting {
   virtual bool take(const Leader&) { return false; }
   // There is no link: asks the candidate for its news, which may have been lost.
   virtual void ask_again() {}
-  // What the candidate has to know of its agent.
-  virtual void note(const rendezvous::AgentState&, int /*node_rank*/) {}
-  virtual void note_left() {}
 };
 
 // Each looks up names, and throws rendezvous::Error if the configuration cannot be used.

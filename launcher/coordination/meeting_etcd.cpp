@@ -9,9 +9,7 @@ namespace {
 
 class EtcdMeeting : public Meeting {
  public:
-  EtcdMeeting(const LaunchConfig& config, Sidecars& sidecars)
-      : config_(config), sidecars_(sidecars), candidacy_(sidecars.candidacy()) {
-    candidacy_.set_rank(-1);  // an agent before this one may have had one
+  EtcdMeeting(const LaunchConfig& config, Sidecars& sidecars) : config_(config), sidecars_(sidecars) {
     if (const auto files = etcd_settings(*config.etcd).tls) rendezvous::TlsContext{*files};  // throws what is wrong
   }
 
@@ -36,17 +34,11 @@ class EtcdMeeting : public Meeting {
     leader_ = leader;
     return !is_same;
   }
-  void note(const rendezvous::AgentState& state, int node_rank) override {
-    if (!state.epoch.empty()) candidacy_.obey(state.epoch);
-    candidacy_.set_rank(node_rank);
-  }
-  void note_left() override { candidacy_.leave(); }
   void ask_again() override { sidecars_.ask_for_leader(); }
 
  private:
   const LaunchConfig& config_;
   Sidecars& sidecars_;
-  Candidacy& candidacy_;
   std::optional<Leader> leader_;
 };
 

@@ -3,15 +3,12 @@
 
 #include <fcntl.h>
 #include <sys/prctl.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <csignal>
-#include <sstream>
-#include <string_view>
 #include <utility>
 #include <variant>
 
@@ -28,50 +25,59 @@
 #include "rendezvous/journal/file_journal.hpp"
 #include "rendezvous/journal/memory_journal.hpp"
 #include "rendezvous/net/addresses/own_address.hpp"
+#include "rendezvous/wire/message.hpp"
 
 namespace ddp::launcher {
 
 namespace asio = rendezvous::asio;
 using rendezvous::Descriptor;
 using rendezvous::RecordNode;
+using rendezvous::to_frame;
 
 namespace {
 
-// A line begins with a letter: a warning; a node's record, with fields up to a NUL; who leads, the epoch and a newline
-// before the note; what etcd does not do now, or never.
-constexpr char kWarning = 'W', kNode = 'N', kLeader = 'H', kTrouble = 'T', kRefused = 'R';
-// What the agent sends: a link, with its end, or the question who leads.
-constexpr char kLink[] = "link", kWhoLeads[] = "who";
 // At the end of a job the coordinator removes its record, which takes it a moment, and gives up by itself a little
 // earlier than this.
 constexpr std::chrono::milliseconds kReleasesWithin{5500}, kRevokesWithin{1000};
 // What a coordinator that was given up waits for all agents to link.
 constexpr std::chrono::seconds kGivenUpStaysFor{3};
 constexpr std::chrono::seconds kBeyondTimeout{30};  // for stacks, last lines and killing after --shutdown-timeout
+constexpr char kCannotPair[] = "cannot make a pair of sockets";
 // Larger than any round, so that agents take the end that this one tells for news.
 constexpr int kAfterAllRounds = 1 << 30;
 
 // Returns where the journal is, or would be; empty: this machine has no folder for it.
 std::string journal_path(const std::string& id) { return agent_socket_folder() + "/journal-" + id; }
 
-void take_record(const std::string& text, const std::function<void(const RecordNode&)>& take) {
-  std::vector<std::string> fields;
-  std::istringstream rest(text);
-  for (std::string field; std::getline(rest, field, '\0');) fields.push_back(field);
-  fields.resize(4);
-  if (fields[0].size() != 1) return;
-  take({static_cast<RecordNode::What>(fields[0][0] - '0'), fields[1], fields[2], fields[3]});
-}
+// ---- Messages to the agent ----
 
-std::string line_of(const Leader& leader) {
-  return kLeader + std::to_string(leader.epoch) + "\n" + text_of(leader.note);
-}
+// A line for the user, or news of etcd: it does not answer now (empty: it does again), or cannot be used.
+struct Note {
+  static constexpr rendezvous::FrameKind kKind = rendezvous::FrameKind::SidecarNote;
+  enum class About { Warning, Trouble, Refused };
+  About about = About::Warning;
+  std::string text;
+};
+struct NodeNews : RecordNode {
+  static constexpr rendezvous::FrameKind kKind = rendezvous::FrameKind::NodeNews;
+};
+struct LeaderNews : Leader {
+  static constexpr rendezvous::FrameKind kKind = rendezvous::FrameKind::LeaderNews;
+};
 
-void take_leader(const std::string& text, const std::function<void(const Leader&)>& take) {
-  const std::size_t end = std::min(text.find('\n'), text.size());
-  const auto epoch = rendezvous::parse_number<std::int64_t>(std::string_view(text).substr(0, end));
-  const auto note = read_leader_note(text.substr(std::min(end + 1, text.size())));
-  if (epoch && std::holds_alternative<LeaderNote>(note)) take({*epoch, std::get<LeaderNote>(note)});
+template <typename Json>
+void members(Json& json, Note& note) {
+  json.word("about", note.about, {"warning", "trouble", "refused"}).must("text", note.text);
+}
+template <typename Json>
+void members(Json& json, NodeNews& node) {
+  json.word("what", node.what, {"joined", "refused", "left"}).must("host", node.host);
+  json.must("address", node.address).must("why", node.why);
+}
+template <typename Json>
+void members(Json& json, LeaderNews& leader) {
+  json.must("epoch", leader.epoch).must("node", leader.note.node).must("host", leader.note.host);
+  json.must("addresses", leader.note.addresses).must("port", leader.note.port);
 }
 
 rendezvous::JobRecord given_up(const std::string& node, const std::string& epoch, const std::string& why) {
@@ -111,19 +117,11 @@ rendezvous::CoordinatorConfig coordinator_config(const LaunchConfig& launch, con
 
 }  // namespace
 
-Sidecars::Pair Sidecars::make_pair() {
-  int ends[2];
-  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0)
-    rendezvous::system_error("cannot make a pair of sockets");
-  return {Descriptor(ends[0]), Descriptor(ends[1])};
-}
-
 Sidecars::Sidecars(const LaunchConfig& config)
     : config_(config),
       id_(rendezvous::random_id()),
-      links_(make_pair()),
-      own_(make_pair()),
-      lines_(make_pair()),
+      agent_(rendezvous::make_socket_pair(SOCK_SEQPACKET, kCannotPair)),
+      store_(rendezvous::make_socket_pair(SOCK_SEQPACKET, kCannotPair)),
       supervisor_({{"ddp-coordinator", [this](const Supervisor::Life& life) { return run_coordinator(life); }},
                    {"ddp-store", [this](const Supervisor::Life& life) { return run_store(life); }}}) {}
 
@@ -162,77 +160,68 @@ void Sidecars::revoke(const Candidacy::Inheritance& lease) const {
   }
 }
 
-// ---- In the agent ----
+// ---- The plan ----
 
-void Sidecars::start(const Plan& plan, const rendezvous::Listeners& listeners, int held) const {
-  std::string text = plan.epoch + "\n" + std::to_string(listeners.sockets.size()) + "\n";
-  for (const std::string& address : plan.addresses) text += address + "\n";
+template <typename Json>
+void members(Json& json, Sidecars::Plan& plan) {
+  json.must("epoch", plan.epoch).must("addresses", plan.addresses);
+}
+
+void Sidecars::start(const Plan& plan, const rendezvous::Listeners& listeners, int kept_open) const {
   std::vector<int> descriptors;
   for (const Descriptor& socket : listeners.sockets) descriptors.push_back(socket.get());
-  if (held >= 0) descriptors.push_back(held);
-  if (!supervisor_.ask(text, descriptors)) rendezvous::system_error("cannot ask the keeper for a coordinator");
+  if (kept_open >= 0) descriptors.push_back(kept_open);
+  if (!supervisor_.ask(rendezvous::json_of(plan), descriptors)) {
+    rendezvous::system_error("cannot ask the keeper for a coordinator");
+  }
 }
 
-Sidecars::Plan Sidecars::plan() const {
-  std::istringstream text(supervisor_.text());
-  Plan plan;
-  std::string line;
-  std::getline(text, plan.epoch);
-  std::getline(text, line);  // the number of listeners
-  while (std::getline(text, line)) plan.addresses.push_back(line);
-  return plan;
+Sidecars::Plan Sidecars::plan() const { return rendezvous::read_json<Plan>(supervisor_.text()).value_or(Plan()); }
+
+rendezvous::Listeners Sidecars::listeners() const {
+  rendezvous::Listeners listeners;
+  for (const Descriptor& each : supervisor_.descriptors()) {
+    const std::uint16_t port = rendezvous::port_of(each.get());
+    if (port == 0) continue;  // the file that is kept open
+    listeners.port = port;
+    listeners.sockets.emplace_back(fcntl(each.get(), F_DUPFD_CLOEXEC, 0));
+  }
+  return listeners;
 }
+
+// ---- In the agent ----
 
 Descriptor Sidecars::link() const {
-  int ends[2];
-  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) return Descriptor();
-  const Descriptor coordinators(ends[0]);
-  Descriptor own(ends[1]);
-  if (!rendezvous::send_with_descriptors(own_.left.get(), kLink, {coordinators.get()})) return Descriptor();
-  return own;
+  auto pair = rendezvous::try_socket_pair(SOCK_STREAM);
+  if (!pair) return Descriptor();
+  if (!rendezvous::send_with_descriptors(agent_.left.get(), "link", {pair->right.get()})) return Descriptor();
+  return std::move(pair->left);
 }
 
-void Sidecars::ask_for_leader() const { rendezvous::send_with_descriptors(own_.left.get(), kWhoLeads, {}); }
+void Sidecars::ask_for_leader() const { rendezvous::send_with_descriptors(agent_.left.get(), "who leads", {}); }
 
 std::unique_ptr<rendezvous::MessageChannel> Sidecars::read_lines(asio::io_context& io, Lines lines) const {
   return std::make_unique<rendezvous::MessageChannel>(
-      io, lines_.right.get(), [lines = std::move(lines)](const rendezvous::DescriptorMessage& message) {
-        const std::string text = message.text.substr(1);
-        switch (message.text.front()) {
-          case kWarning:
-            return lines.warning(text);
-          case kTrouble:
-            return lines.trouble(text);
-          case kRefused:
-            return lines.refused(text);
-          case kLeader:
-            return take_leader(text, lines.leader);
-          case kNode:
-            return take_record(text, lines.record);
-        }
+      io, agent_.left.get(), [lines = std::move(lines)](const rendezvous::DescriptorMessage& message) {
+        const auto read = rendezvous::read_datagram<Note, NodeNews, LeaderNews>(message.text);
+        if (const auto* node = std::get_if<NodeNews>(&read)) return lines.record(*node);
+        if (const auto* leader = std::get_if<LeaderNews>(&read)) return lines.leader(*leader);
+        const auto* const note = std::get_if<Note>(&read);
+        if (!note) return;
+        if (note->about == Note::About::Warning) lines.warning(note->text);
+        if (note->about == Note::About::Trouble) lines.trouble(note->text);
+        if (note->about == Note::About::Refused) lines.refused(note->text);
       });
 }
 
 // ---- In their processes ----
 
-// Writes a line for the user; any thread may. A line for which there is no room is lost, as on a console that nobody
-// reads.
-void Sidecars::tell(const std::string& line) const {
-  rendezvous::send_with_descriptors(lines_.left.get(), line.substr(0, rendezvous::kMaxChannelText), {});
+// Any thread may call these two. A message for which there is no room is lost, as on a console that nobody reads.
+void Sidecars::tell(const std::string& frame) const {
+  rendezvous::send_with_descriptors(agent_.right.get(), frame, {});
 }
-
-rendezvous::Listeners Sidecars::listeners() const {
-  std::istringstream text(supervisor_.text());
-  std::string line;
-  std::getline(text, line);
-  std::size_t count = 0;
-  text >> count;
-  rendezvous::Listeners listeners;
-  for (std::size_t i = 0; i < count && i < supervisor_.descriptors().size(); ++i) {
-    listeners.sockets.emplace_back(fcntl(supervisor_.descriptors()[i].get(), F_DUPFD_CLOEXEC, 0));
-  }
-  if (!listeners.sockets.empty()) listeners.port = rendezvous::port_of(listeners.sockets.front().get());
-  return listeners;
+void Sidecars::warn(const std::string& line) const {
+  tell(to_frame(Note{Note::About::Warning, line.substr(0, rendezvous::kMaxChannelWords)}));
 }
 
 // Where there is no place for a file, the first coordinator goes on with what it has in its memory. A later one needs
@@ -248,7 +237,7 @@ std::unique_ptr<rendezvous::Journal> Sidecars::make_journal(asio::io_context& io
   } catch (const rendezvous::Error& error) {
     if (must_exist) throw;
     unlink(path.c_str());  // the disk may have become full while it was made
-    tell(kWarning + std::string("the coordinator keeps no journal, so the job ends if it is killed: ") + error.what());
+    warn("the coordinator keeps no journal, so the job ends if it is killed: " + std::string(error.what()));
     return std::make_unique<rendezvous::MemoryJournal>(io, epoch);
   }
 }
@@ -264,11 +253,10 @@ int Sidecars::run_store(const Supervisor::Life& life) {
                                               .has_several_nodes = true,
                                               .is_elastic = config_.job.min_nodes < config_.job.max_nodes,
                                               .hosts_workers_store = config_.workers_share_store};
-  options.server =
-      rendezvous::server_options(config_.any_user, [this](const std::string& line) { tell(kWarning + line); });
+  options.server = rendezvous::server_options(config_.any_user, [this](const std::string& line) { warn(line); });
   options.server.clients = clients_.get();
   supervisor_.say_up();
-  rendezvous::serve_stores({.channel = links_.left.get(),
+  rendezvous::serve_stores({.channel = store_.left.get(),
                             .front = listeners(),
                             .options = std::move(options),
                             .why_before = life.why_before,
@@ -290,13 +278,10 @@ int Sidecars::run_coordinator(const Supervisor::Life& life) {
   options.membership = find_membership(config_).membership;
   options.any_user = config_.any_user;
   options.master_addr = is_given ? config_.master_addr : config_.local_addr;
-  options.log = [this](const std::string& line) { tell(kWarning + line); };
-  options.record = [this](const RecordNode& node) {
-    const std::string what = std::to_string(static_cast<int>(node.what));
-    tell(kNode + what + '\0' + node.host + '\0' + node.address + '\0' + node.why);
-  };
+  options.log = [this](const std::string& line) { warn(line); };
+  options.record = [this](const RecordNode& node) { tell(to_frame(NodeNews{node})); };
   options.stores = [this](asio::io_context& io, rendezvous::RemoteStores::Callbacks callbacks) {
-    return std::make_unique<rendezvous::RemoteStores>(io, links_.right.get(), std::move(callbacks));
+    return std::make_unique<rendezvous::RemoteStores>(io, store_.right.get(), std::move(callbacks));
   };
   std::unique_ptr<Candidate> candidate;
   std::atomic<rendezvous::Coordinator*> serving = nullptr;
@@ -316,13 +301,13 @@ int Sidecars::run_coordinator(const Supervisor::Life& life) {
     });
     use_etcd(*candidate, options);
   }
-  if (life.number > 1 && !gives_up && !config_.etcd) {
-    tell(kWarning + ("the coordinator was started again: " + life.why_before));
+  if (!life.why_before.empty() && !gives_up && !config_.etcd) {
+    warn("the coordinator was started again: " + life.why_before);
   }
   rendezvous::Coordinator coordinator(coordinator_config(config_, id_, plan.epoch, gives_up), std::move(options));
   serving = &coordinator;
   asio::io_context io{1};
-  const rendezvous::MessageChannel own(io, own_.right.get(), [&](rendezvous::DescriptorMessage message) {
+  const rendezvous::MessageChannel own(io, agent_.right.get(), [&](rendezvous::DescriptorMessage message) {
     if (!message.descriptors.empty()) return coordinator.link_own(std::move(message.descriptors.front()));
     if (candidate) candidate->say_again();
   });
@@ -336,16 +321,18 @@ std::unique_ptr<Candidate> Sidecars::make_candidate(std::function<void()> stand_
   LeaderNote note{.node = id_, .host = rendezvous::host_name(), .addresses = {}, .port = listeners().port};
   note.addresses = rendezvous::offered_addresses(config_.local_addr);
   if (note.addresses.size() > kMostNoteAddresses) note.addresses.resize(kMostNoteAddresses);
-  return std::make_unique<Candidate>(
-      config_, *candidacy_.get(), std::move(note),
-      Candidate::Callbacks{.leader =
-                               [this](const Leader& leader) {
-                                 supervisor_.say_up();
-                                 tell(line_of(leader));
-                               },
-                           .stand_by = std::move(stand_by),
-                           .trouble = [this](const std::string& why) { tell(kTrouble + why); },
-                           .warning = [this](const std::string& line) { tell(kWarning + line); }});
+  return std::make_unique<Candidate>(config_, *candidacy_.get(), std::move(note),
+                                     Candidate::Callbacks{.leader =
+                                                              [this](const Leader& leader) {
+                                                                supervisor_.say_up();
+                                                                tell(to_frame(LeaderNews{leader}));
+                                                              },
+                                                          .stand_by = std::move(stand_by),
+                                                          .trouble =
+                                                              [this](const std::string& why) {
+                                                                tell(to_frame(Note{Note::About::Trouble, why}));
+                                                              },
+                                                          .warning = [this](const std::string& line) { warn(line); }});
 }
 
 void Sidecars::use_etcd(Candidate& candidate, rendezvous::Coordinator::Options& options) {
@@ -355,9 +342,9 @@ void Sidecars::use_etcd(Candidate& candidate, rendezvous::Coordinator::Options& 
   options.on_claimed = [&candidate] { candidate.claimed(); };
   options.on_done = [] { _exit(Supervisor::kDone); };  // clear() revokes a lease that may be left
   options.on_lost = [this, &candidate](const std::string& why) {
-    if (!candidate.has_begun()) return tell(kRefused + why);  // the agent says so, and ends
+    if (!candidate.has_begun()) return tell(to_frame(Note{Note::About::Refused, why}));  // the agent says so, and ends
     candidacy_->release();
-    tell(kWarning + ("this node does not coordinate any more: " + why));
+    warn("this node does not coordinate any more: " + why);
     _exit(Supervisor::kAgain);
   };
 }
@@ -366,15 +353,18 @@ void Sidecars::use_etcd(Candidate& candidate, rendezvous::Coordinator::Options& 
 int Sidecars::watch(const std::string& why) {
   if (const auto lease = candidacy_->lease()) revoke(*lease);
   candidacy_->release();
-  tell(kWarning + ("this node cannot coordinate any more: " + why));
+  warn("this node cannot coordinate any more: " + why);
   asio::io_context io{1};
   const auto candidate = make_candidate([] {});
   const auto journal = candidate->make_journal(io, Candidate::Wants::ToWatch);
-  const rendezvous::MessageChannel own(io, own_.right.get(),
+  const rendezvous::MessageChannel own(io, agent_.right.get(),
                                        [&](const rendezvous::DescriptorMessage&) { candidate->say_again(); });
   journal->claim({.on_claimed = [](const rendezvous::JournalClaim&) {},
                   .on_kept = [](std::uint64_t) {},
-                  .on_lost = [this](const std::string& reason) { tell(kTrouble + reason); }});
+                  .on_lost =
+                      [this](const std::string& reason) {
+                        tell(to_frame(Note{Note::About::Trouble, reason}));
+                      }});
   io.run();
   return 1;
 }

@@ -3,12 +3,21 @@
 // agent. The keeper starts them when the agent asks, and again when one is killed; what connects them is made before
 // and stays:
 //
-//     agents of other nodes ══ TCP ══▶ ddp-store ── links, over a pair of sockets ──▶ ddp-coordinator
-//     this node's agent ────────── ends of its links ───────────────────────────────────▶   │
-//     this node's agent ◀───────── lines for the user ─────────────────────────────────────┘ (and from ddp-store)
+//     agents of other nodes ══ TCP ══▶ ddp-store ◀══ a pair of sockets ══▶ ddp-coordinator
+//     this node's agent ◀══ a pair of sockets ══▶ ddp-coordinator; ddp-store writes there, too
 //
-// The keeper holds both ends of each pair and the sockets that listen, so nothing is lost while one of the processes is
-// not there: connections wait. The coordinator's journal is a file in this user's own folder, which goes with the job.
+// A message with a descriptor hands over a link; any other message is declared in sidecars.cpp or store_channel.cpp.
+// The keeper holds both ends of each pair and the sockets that listen, so what is sent to a process that is not there
+// waits for the next one. What a process had read when it was killed is sent again, or does no harm:
+//
+//   a link                    breaks with its reader; its agent links again
+//   a store to open, keys     another coordinator asks again for the round of its record; another store reports itself,
+//                             and the coordinator repeats the round if the store before it had clients
+//   whose a connection is     the store asks again
+//   who leads                 the agent asks again while it has no link
+//   a line for the user       may be lost, as when there is no room for it
+//
+// The coordinator's journal is a file in this user's own folder, which goes with the job.
 //
 // Where the job's record is in etcd, every node has sidecars, and its coordinator is a candidate (candidate.hpp).
 #pragma once
@@ -21,10 +30,10 @@
 #include <vector>
 
 #include "launcher/config/launch_config.hpp"
-#include "launcher/coordination/candidacy.hpp"
 #include "launcher/coordination/candidate.hpp"
 #include "launcher/guardian/supervisor.hpp"
 #include "launcher/process/shared_page.hpp"
+#include "rendezvous/base/pipe.hpp"
 #include "rendezvous/coordinator/coordinator.hpp"
 #include "rendezvous/journal/journal.hpp"
 #include "rendezvous/net/asio.hpp"
@@ -51,9 +60,9 @@ class Sidecars {
     std::string epoch;
     std::vector<std::string> addresses;  // that the store listens on
   };
-  // In the agent. Throws rendezvous::Error if the keeper cannot be asked. `held` is a file that must stay open; -1:
-  // none.
-  void start(const Plan& plan, const rendezvous::Listeners& listeners, int held) const;
+  // In the agent. Throws rendezvous::Error if the keeper cannot be asked. `kept_open` is a file that must stay open;
+  // -1: none.
+  void start(const Plan& plan, const rendezvous::Listeners& listeners, int kept_open) const;
   // Whether an earlier agent has started them, and how.
   bool are_here() const { return supervisor_.were_asked_for(); }
   Plan plan() const;
@@ -75,10 +84,6 @@ class Sidecars {
   Candidacy& candidacy() { return *candidacy_.get(); }
 
  private:
-  struct Pair {
-    rendezvous::Descriptor left, right;
-  };
-  static Pair make_pair();
   int run_coordinator(const Supervisor::Life& life);
   int run_store(const Supervisor::Life& life);
   std::unique_ptr<Candidate> make_candidate(std::function<void()> stand_by);
@@ -89,13 +94,13 @@ class Sidecars {
   std::unique_ptr<rendezvous::Journal> make_journal(rendezvous::asio::io_context& io, const std::string& epoch,
                                                     bool must_exist) const;
   rendezvous::Listeners listeners() const;
-  void tell(const std::string& line) const;
+  void tell(const std::string& frame) const;
+  void warn(const std::string& line) const;
 
   const LaunchConfig& config_;
   const std::string id_;                  // names the journal's file, and this node among the candidates
-  Pair links_;                            // left: the store; right: the coordinator
-  Pair own_;                              // left: the agent; right: the coordinator
-  Pair lines_;                            // left: both; right: the agent
+  rendezvous::SocketPair agent_;          // left: the agent; right: the coordinator, and the store, which only writes
+  rendezvous::SocketPair store_;          // left: the store; right: the coordinator
   SharedPage<std::atomic<int>> clients_;  // connections of the store
   SharedPage<Candidacy> candidacy_;
   Supervisor supervisor_;

@@ -105,9 +105,7 @@ struct Watch {
   pid_t guardian = 0;
   Descriptor alive = {};  // other end of Guarded::guardian_fd: closed when the guardian is gone
   const Deadman* deadman = nullptr;
-  std::function<void(const std::string& how)> after_agent = {};
-  Supervisor* supervisor = nullptr;
-  std::function<void()> before_end = {};
+  AroundAgent around = {};
   std::function<pid_t(int life)> start_agent = {};  // starts another agent; empty: this node ends with its agent
   int life = 1;                                     // number of the agent, from 1
   Clock::time_point agent_began = Clock::now();
@@ -136,8 +134,8 @@ int after_child(const Watch& watch, int status) {
   if (!by_itself) left = kill_descendants_and_wait(kUnkillableAfter, watch.strangers);
   if (by_itself && watch.guardian != 0) left = kill_descendants_and_wait(kAfterItsOwnEnd);
   watch.cgroup.remove(kAfterItsOwnEnd);
-  if (watch.after_agent && left.empty()) {
-    watch.after_agent(describe(ended));
+  if (watch.around.after_agent && left.empty()) {
+    watch.around.after_agent(describe(ended));
   }
   if (by_itself) return ended.code;
   remove_cleanup_paths(watch.cleanup);
@@ -148,7 +146,7 @@ int after_child(const Watch& watch, int status) {
 }
 
 std::vector<pid_t> sidecars_of(const Watch& watch) {
-  return watch.supervisor ? watch.supervisor->pids() : std::vector<pid_t>();
+  return watch.around.supervisor ? watch.around.supervisor->pids() : std::vector<pid_t>();
 }
 
 // Starts another agent in the place of one that was killed, once nothing of it is left. Returns false if this node is
@@ -165,7 +163,7 @@ bool replace_agent(Watch& watch, int status) {
   if (!kill_descendants_and_wait(kUnkillableAfter, sidecars_of(watch)).empty()) return false;
   watch.cgroup.remove(kAfterItsOwnEnd);
   const std::string how = describe(rendezvous::ExitStatus::of(status));
-  if (watch.after_agent) watch.after_agent(how);
+  if (watch.around.after_agent) watch.around.after_agent(how);
   remove_cleanup_paths(watch.cleanup);
   if (watch.deadman) watch.deadman->set(std::nullopt);
   fprintf(stderr, "ddprun: its agent (pid %d) %s; the workers of this node were killed, and another agent is started\n",
@@ -202,11 +200,11 @@ void fence(const Watch& watch) {
 
 // Waits until a signal is pending, the deadman has expired, or the starter has ended.
 void wait_for_event(const Descriptor& signals, const Watch& watch) {
-  const int fork_wait = watch.supervisor ? watch.supervisor->try_again() : -1;
+  const int fork_wait = watch.around.supervisor ? watch.around.supervisor->try_again() : -1;
   pollfd events[] = {{signals.get(), POLLIN, 0},
                      {watch.deadman ? watch.deadman->fd() : -1, POLLIN, 0},
                      {watch.starter.pidfd.get(), POLLIN, 0},
-                     {watch.supervisor ? watch.supervisor->fd() : -1, POLLIN, 0}};
+                     {watch.around.supervisor ? watch.around.supervisor->fd() : -1, POLLIN, 0}};
   poll(events, 4, fork_wait >= 0 ? fork_wait : watch.starter.look_every_ms());
 }
 
@@ -230,10 +228,10 @@ int guard(Watch& watch) {
     int status = 0;
     // As pid 1 or as a subreaper it also inherits other processes: reap every child that is dead.
     for (pid_t pid; (pid = waitpid(-1, &status, WNOHANG)) > 0;) {
-      if (watch.supervisor && watch.supervisor->reap(pid, status)) continue;
+      if (watch.around.supervisor && watch.around.supervisor->reap(pid, status)) continue;
       if (pid == watch.child) {
         if (replace_agent(watch, status)) continue;
-        if (watch.before_end && WIFEXITED(status)) watch.before_end();
+        if (watch.around.before_end && WIFEXITED(status)) watch.around.before_end();
         return after_child(watch, status);
       }
       std::erase(watch.strangers, pid);
@@ -245,7 +243,7 @@ int guard(Watch& watch) {
       wait_for_event(pending, watch);
       if (watch.deadman) watch.deadman->if_expired([&watch] { fence(watch); });
       stop_without_starter(watch);
-      if (watch.supervisor) watch.supervisor->take_request({watch.alive.get(), pending.get()});
+      if (watch.around.supervisor) watch.around.supervisor->take_request({watch.alive.get(), pending.get()});
     }
     const timespec at_once = {};
     const int signal = pending ? sigtimedwait(&signals, &info, &at_once) : sigwaitinfo(&signals, &info);
@@ -344,9 +342,7 @@ int run_guarded(const std::function<int(const Guarded&)>& agent, int workers, On
                    .guardian = guardian,
                    .alive = std::move(alive.write_end),
                    .deadman = &deadman,
-                   .after_agent = std::move(around.after_agent),
-                   .supervisor = around.supervisor,
-                   .before_end = std::move(around.before_end)};
+                   .around = around};
     if (!around.supervisor) {
       alive.read_end.close();
       cleanup.write_end.close();

@@ -2,7 +2,6 @@
 #include "launcher/guardian/supervisor.hpp"
 
 #include <sys/prctl.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -40,20 +39,15 @@ struct Supervisor::Page {
   } slots[kMostKinds];
 };
 
-Supervisor::Supervisor(std::vector<Kind> kinds) : page_(kCannotShare) {
+Supervisor::Supervisor(std::vector<Kind> kinds)
+    : requests_(rendezvous::make_socket_pair(SOCK_SEQPACKET, kCannotShare)), page_(kCannotShare) {
   for (Kind& kind : kinds) processes_.push_back({.kind = std::move(kind)});
-  int ends[2];
-  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) {
-    rendezvous::system_error(kCannotShare);
-  }
-  asking_ = rendezvous::Descriptor(ends[0]);
-  asked_ = rendezvous::Descriptor(ends[1]);
 }
 
 Supervisor::~Supervisor() = default;
 
 bool Supervisor::ask(const std::string& text, const std::vector<int>& descriptors) const {
-  return rendezvous::send_with_descriptors(asking_.get(), text, descriptors);
+  return rendezvous::send_with_descriptors(requests_.left.get(), text, descriptors);
 }
 
 void Supervisor::say_up() { page_->slots[own_].is_up = true; }
@@ -61,7 +55,7 @@ void Supervisor::say_up() { page_->slots[own_].is_up = true; }
 void Supervisor::say_why(const std::string& why) { strncpy(page_->slots[own_].why, why.c_str(), kMaxWhyBytes); }
 
 void Supervisor::take_request(const std::vector<int>& not_theirs) {
-  auto request = rendezvous::receive_with_descriptors(asked_.get());
+  auto request = rendezvous::receive_with_descriptors(requests_.right.get());
   if (!request || request->text.empty() || was_asked_) return;
   was_asked_ = true;
   text_ = std::move(request->text);
@@ -107,7 +101,6 @@ bool Supervisor::reap(pid_t pid, int status) {
     const std::string how = describe(ended);
     const int code = ended.signal == 0 ? ended.code : -1;
     if (has_given_up_ || code == kDone) return true;
-    ++process.life.number;
     process.life.was_up = process.life.was_up || slot.is_up;
     process.life.why_before = std::string(process.kind.name) + " (pid " + std::to_string(pid) + ") " + how;
     if (code == kAgain || (slot.is_up && WIFSIGNALED(status))) {
@@ -164,7 +157,6 @@ void Supervisor::give_up(const std::string& why) {
     kill(first.pid, SIGKILL);
     waitpid(first.pid, nullptr, 0);
   }
-  ++first.life.number;
   first.life.gives_up_since = why;
   start(0);
 }

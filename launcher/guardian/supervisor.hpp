@@ -7,7 +7,7 @@
 //
 // A process that ends before it has said that it is up, or that ends by itself, has failed; so has one that cannot be
 // forked. Once that happened kTries times in a row nothing is started any more but the first process of the list, which
-// gets the reason, so that it can say so. Their parent's end is theirs, too.
+// gets the reason, so that it can report it. The processes end with the keeper.
 #pragma once
 
 #include <sys/types.h>
@@ -20,6 +20,7 @@
 
 #include "launcher/process/shared_page.hpp"
 #include "rendezvous/base/descriptor.hpp"
+#include "rendezvous/base/pipe.hpp"
 
 namespace ddp::launcher {
 
@@ -31,9 +32,8 @@ class Supervisor {
   static constexpr int kAgain = 10;  // another process is to begin
 
   struct Life {
-    int number = 1;              // 1 for the first process of this kind
     bool was_up = false;         // one before has said that it is up
-    std::string why_before;      // "was killed by SIGKILL": how the one before ended
+    std::string why_before;      // "ddp-store (pid 7) was killed by SIGKILL": how the one before ended; empty: none was
     std::string gives_up_since;  // why nothing goes on; empty: it does
   };
   struct Kind {
@@ -55,12 +55,12 @@ class Supervisor {
   const std::string& text() const { return text_; }
   const std::vector<rendezvous::Descriptor>& descriptors() const { return descriptors_; }
 
-  // In a process of the list: it does what it is for; or why it ends.
+  // Called in a process of the list: reports that the process is up, or why it is about to end.
   void say_up();
   void say_why(const std::string& why);
 
   // In the keeper.
-  int fd() const { return asked_.get(); }  // readable when the agent asks
+  int fd() const { return requests_.right.get(); }  // readable when the agent asks
   void take_request(const std::vector<int>& not_theirs);
   // Takes the end of a child. Returns false if it is none of these.
   bool reap(pid_t pid, int status);
@@ -85,7 +85,7 @@ class Supervisor {
   void give_up(const std::string& why);
 
   std::vector<Process> processes_;
-  rendezvous::Descriptor asking_, asked_;
+  rendezvous::SocketPair requests_;  // left: the agent; right: the keeper
   SharedPage<Page> page_;
   bool was_asked_ = false;
   bool has_given_up_ = false;

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "rendezvous/base/error.hpp"
+#include "rendezvous/base/pipe.hpp"
 #include "rendezvous/base/thread.hpp"
 #include "rendezvous/link/printable.hpp"
 #include "rendezvous/net/connection_owner.hpp"
@@ -157,12 +158,9 @@ Coordinator::~Coordinator() {
 }
 
 Descriptor Coordinator::connect_agent() {
-  int ends[2];
-  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
-    system_error("cannot make a socketpair for the agent link");
-  }
-  link_own(Descriptor(ends[0]));
-  return Descriptor(ends[1]);
+  SocketPair pair = make_socket_pair(SOCK_STREAM, "cannot make a socketpair for the agent link");
+  link_own(std::move(pair.left));
+  return std::move(pair.right);
 }
 
 void Coordinator::link_own(Descriptor end) {

@@ -1,39 +1,73 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "rendezvous/coordinator/store_channel.hpp"
 
-#include <fcntl.h>
-
 #include <utility>
+#include <variant>
 
 #include "rendezvous/base/random_id.hpp"
-#include "rendezvous/base/text.hpp"
+#include "rendezvous/wire/message.hpp"
 
 namespace ddp::rendezvous {
 
 namespace {
 
-// A message is a letter, the life of the coordinator or '-', and fields, each but the last up to a NUL.
-constexpr char kMembers = 'M', kOpen = 'O', kSet = 'S', kOwner = 'W';                         // to ddp-store
-constexpr char kOpened = 'P', kFailed = 'F', kLink = 'L', kStoreLost = 'D', kAskOwner = 'A';  // from ddp-store
 constexpr std::size_t kMaxHeldLinks = 8192;  // as many as may shake hands at a time
-constexpr std::size_t kMaxWords = 16 << 10;
 
-std::string message(char kind, const std::string& life, const std::vector<std::string>& fields) {
-  std::string text(1, kind);
-  text += life;
-  for (const std::string& field : fields) text += '\0' + field;
-  return text;
+// ---- Messages ----
+
+// To ddp-store: open an empty store. The members' addresses may take several messages.
+struct OpenRequest {
+  static constexpr FrameKind kKind = FrameKind::OpenStore;
+  std::string life;  // names the coordinator's process
+  int round = 0;
+  std::vector<std::string> members;
+  bool is_last = false;
+};
+struct OpenAnswer {
+  static constexpr FrameKind kKind = FrameKind::StoreOpened;
+  std::string life;  // as in the request
+  int round = 0;
+  std::uint16_t port = 0;
+  std::string why_not;
+};
+// To ddp-store.
+struct KeyToSet {
+  static constexpr FrameKind kKind = FrameKind::SetKey;
+  std::string key, value;
+};
+// From ddp-store the question whose a connection is, and to ddp-store the answer.
+struct OwnerWords {
+  static constexpr FrameKind kKind = FrameKind::Owner;
+  std::string text;
+};
+// From another life of ddp-store.
+struct OtherStore {
+  static constexpr FrameKind kKind = FrameKind::OtherStore;
+  int clients_before = 0;
+  std::string why;
+};
+
+template <typename Json>
+void members(Json& json, OpenRequest& request) {
+  json.must("life", request.life).must("round", request.round).must("members", request.members);
+  json.must("is_last", request.is_last);
 }
-
-// Takes the next field off the front.
-std::string take_field(std::string_view& rest) {
-  const std::size_t end = std::min(rest.find('\0'), rest.size());
-  std::string field(rest.substr(0, end));
-  rest.remove_prefix(std::min(end + 1, rest.size()));
-  return field;
+template <typename Json>
+void members(Json& json, OpenAnswer& answer) {
+  json.must("life", answer.life).must("round", answer.round).must("port", answer.port).rest("why_not", answer.why_not);
 }
-
-int number_in(const std::string& field) { return parse_number<int>(field).value_or(0); }
+template <typename Json>
+void members(Json& json, KeyToSet& set) {
+  json.must("key", set.key).must("value", set.value);
+}
+template <typename Json>
+void members(Json& json, OwnerWords& owner) {
+  json.must("text", owner.text);
+}
+template <typename Json>
+void members(Json& json, OtherStore& store) {
+  json.must("clients_before", store.clients_before).must("why", store.why);
+}
 
 }  // namespace
 
@@ -46,45 +80,37 @@ RemoteStores::RemoteStores(asio::io_context& io, int channel, Callbacks callback
 
 void RemoteStores::open(int round, const std::vector<std::string>& members, Opened opened) {
   opened_ = std::move(opened);
-  std::vector<std::string> part;
+  OpenRequest part{.life = life_, .round = round, .members = {}};
   std::size_t bytes = 0;
-  const auto send_part = [&] {
-    if (!part.empty()) channel_.send(message(kMembers, life_, part));
-    part.clear();
-    bytes = 0;
-  };
   for (const std::string& member : members) {
-    if (bytes + member.size() > kMaxWords) send_part();
-    part.push_back(member);
-    bytes += member.size() + 1;
+    bytes += member.size();
+    if (bytes > kMaxChannelWords) {
+      channel_.send(to_frame(part));
+      part.members.clear();
+      bytes = member.size();
+    }
+    part.members.push_back(member);
   }
-  send_part();
-  channel_.send(message(kOpen, life_, {std::to_string(round)}));
+  part.is_last = true;
+  channel_.send(to_frame(part));
 }
 
 void RemoteStores::set(const std::string& key, const std::string& value) {
-  channel_.send(message(kSet, life_, {key, value.substr(0, kMaxWords)}));
+  channel_.send(to_frame(KeyToSet{key, value.substr(0, kMaxChannelWords)}));
 }
 
-void RemoteStores::take_owner(const std::string& answer) { channel_.send(message(kOwner, life_, {answer})); }
+void RemoteStores::take_owner(const std::string& answer) { channel_.send(to_frame(OwnerWords{answer})); }
 
 void RemoteStores::on_message(DescriptorMessage message) {
-  std::string_view rest(message.text);
-  const char kind = rest.front();
-  rest.remove_prefix(1);
-  const std::string life = take_field(rest);
-  if (kind == kLink && !message.descriptors.empty()) {
-    return callbacks_.on_agent_link(std::move(message.descriptors.front()), std::string(rest));
+  if (!message.descriptors.empty()) {
+    return callbacks_.on_agent_link(std::move(message.descriptors.front()), std::move(message.text));
   }
-  if (kind == kAskOwner) return callbacks_.ask_owner(std::string(rest));
-  if (kind == kStoreLost) {
-    const int clients = number_in(take_field(rest));
-    return callbacks_.on_lost(clients, std::string(rest));
-  }
-  if (life != life_ || !opened_) return;  // it answers an earlier life
-  const int round = number_in(take_field(rest));
-  const int port = kind == kOpened ? number_in(std::string(rest)) : 0;
-  opened_(round, static_cast<std::uint16_t>(port), kind == kFailed ? std::string(rest) : "");
+  const auto read = read_datagram<OpenAnswer, OwnerWords, OtherStore>(message.text);
+  if (const auto* owner = std::get_if<OwnerWords>(&read)) callbacks_.ask_owner(owner->text);
+  if (const auto* store = std::get_if<OtherStore>(&read)) callbacks_.on_lost(store->clients_before, store->why);
+  const auto* const answer = std::get_if<OpenAnswer>(&read);
+  const bool is_own = answer && answer->life == life_ && opened_;  // else it answers an earlier life
+  if (is_own) opened_(answer->round, answer->port, answer->why_not);
 }
 
 // ---- In ddp-store ----
@@ -95,20 +121,17 @@ class Server {
  public:
   explicit Server(StoreProcess process)
       : channel_(io_, process.channel, [this](const DescriptorMessage& message) { on_message(message.text); }) {
-    if (!process.why_before.empty()) {
-      const std::string clients = std::to_string(process.clients_before);
-      channel_.send(message(kStoreLost, "-", {clients, process.why_before.substr(0, kMaxWords)}));
-    }
+    if (!process.why_before.empty()) channel_.send(to_frame(OtherStore{process.clients_before, process.why_before}));
     process.options.server.on_agent_link = [this](Descriptor socket, std::string first_bytes) {
       asio::post(io_, [this, agent = std::move(socket), bytes = std::move(first_bytes)]() mutable {
         if (channel_.waiting() >= kMaxHeldLinks) channel_.drop_oldest();
-        channel_.send(message(kLink, "-", {bytes.substr(0, kMaxWords)}), std::move(agent));
+        channel_.send(bytes.substr(0, kMaxChannelWords), std::move(agent));
       });
     };
     process.options.server.ask_owner = [this](const std::string& connection) {
       asio::post(io_, [this, connection] {
         // It will ask again, and links are not to be dropped for it.
-        if (channel_.waiting() < kMaxHeldLinks / 2) channel_.send(message(kAskOwner, "-", {connection}));
+        if (channel_.waiting() < kMaxHeldLinks / 2) channel_.send(to_frame(OwnerWords{connection}));
       });
     };
     stores_ = std::make_unique<LocalStores>(std::move(process.front), std::move(process.options));
@@ -119,30 +142,24 @@ class Server {
   }
 
  private:
-  void on_message(std::string_view rest) {
-    const char kind = rest.front();
-    rest.remove_prefix(1);
-    const std::string life = take_field(rest);
-    if (std::exchange(life_, life) != life) members_.clear();
-    if (kind == kMembers) {
-      while (!rest.empty()) members_.push_back(take_field(rest));
-    } else if (kind == kSet) {
-      const std::string key = take_field(rest);
-      stores_->set(key, std::string(rest));
-    } else if (kind == kOwner) {
-      stores_->take_owner(std::string(rest));
-    } else if (kind == kOpen) {
-      stores_->open(
-          number_in(std::string(rest)), std::exchange(members_, {}),
-          [&](int round, std::uint16_t port, const std::string& why_not) {
-            const std::string answer = why_not.empty() ? std::to_string(port) : why_not.substr(0, kMaxWords);
-            channel_.send(message(why_not.empty() ? kOpened : kFailed, life, {std::to_string(round), answer}));
-          });
-    }
+  void on_message(const std::string& text) {
+    const auto read = read_datagram<OpenRequest, KeyToSet, OwnerWords>(text);
+    if (const auto* request = std::get_if<OpenRequest>(&read)) open(*request);
+    if (const auto* set = std::get_if<KeyToSet>(&read)) stores_->set(set->key, set->value);
+    if (const auto* owner = std::get_if<OwnerWords>(&read)) stores_->take_owner(owner->text);
+  }
+  void open(const OpenRequest& request) {
+    if (std::exchange(life_, request.life) != request.life) members_.clear();
+    members_.insert(members_.end(), request.members.begin(), request.members.end());
+    if (!request.is_last) return;
+    stores_->open(request.round, std::exchange(members_, {}),
+                  [&](int round, std::uint16_t port, const std::string& why_not) {
+                    channel_.send(to_frame(OpenAnswer{life_, round, port, why_not.substr(0, kMaxChannelWords)}));
+                  });
   }
 
   asio::io_context io_{1};
-  std::string life_;  // names the coordinator that has sent the newest message
+  std::string life_;  // names the coordinator that has sent the newest request
   std::vector<std::string> members_;
   MessageChannel channel_;
   std::unique_ptr<LocalStores> stores_;  // ends before what it calls

@@ -2,11 +2,12 @@
 // The coordinator's stores in a process of their own, ddp-store, and what the two say to each other over one pair of
 // sockets. Either may die and come back alone.
 //
-//     coordinator ── members, open, set, owner ──▶ ddp-store             each with the name of the coordinator's life
-//     coordinator ◀── opened, link + fd, lost, whose? ── ddp-store       links wait while no coordinator runs
+//     coordinator ── OpenRequest, KeyToSet, OwnerWords ──▶ ddp-store
+//     coordinator ◀── OpenAnswer, a link, OwnerWords, OtherStore ── ddp-store      links wait while no coordinator runs
 //
-// ddp-store has the job's port. It hands over agents' connections with what has come over them, as the StoreServer does
-// within one process. Another life of ddp-store says so first, and how many clients the one before had.
+// ddp-store has the job's port. It hands over agents' connections, each as a message with the descriptor and what has
+// come over the connection, as the StoreServer does within one process. Another life of ddp-store sends OtherStore
+// first. An answer names the life of the coordinator that has asked, so that a later life ignores the answer.
 #pragma once
 
 #include <functional>

@@ -15,7 +15,9 @@
 
 namespace ddp::rendezvous {
 
-inline constexpr std::size_t kMaxChannelText = 32 << 10;
+inline constexpr std::size_t kMaxChannelText = 64 << 10;
+// The longest text within a message: JSON makes it six times as long at most.
+inline constexpr std::size_t kMaxChannelWords = 10 << 10;
 
 class MessageChannel {
  public:

@@ -46,6 +46,15 @@ enum class FrameKind : char {
   ParentReady = 'r',
   ParentForked = 'p',
   ParentGivesUp = 'g',
+  // Sidecars: launcher/coordination/sidecars.cpp and coordinator/store_channel.cpp.
+  SidecarNote = 'w',
+  NodeNews = 'n',
+  LeaderNews = 'l',
+  OpenStore = 'O',
+  StoreOpened = 'P',
+  SetKey = 'k',
+  Owner = 'W',
+  OtherStore = 't',
 };
 
 inline constexpr char kWireVersion = 1;              // raised whenever an older ddprun could not read a frame

@@ -67,4 +67,11 @@ std::variant<Malformed, Messages...> read_single(std::string_view text, std::spa
   return wrong != nullptr ? *wrong : Malformed{"a frame that is cut off"};
 }
 
+// Returns the message of a datagram, which is one frame.
+template <typename... Messages>
+std::variant<Malformed, Messages...> read_datagram(std::string_view bytes) {
+  constexpr FrameLimit kLimits[] = {{Messages::kKind, std::string_view::npos - kFrameHead}...};
+  return read_single<Messages...>(bytes, kLimits);
+}
+
 }  // namespace ddp::rendezvous
