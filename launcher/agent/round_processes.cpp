@@ -158,26 +158,21 @@ void RoundProcesses::start(rendezvous::Assignment assignment, std::string agent_
 
 // Forks the workers from the warm parent if there is one, else from here; also if it is lost while it forks them.
 void RoundProcesses::start_workers() {
-  if (start_->is_cancelled) return never_started();
+  if (start_->is_cancelled) return never_started("");
   try {
     if (start_->commands.empty()) prepare_workers();
     if (warm_parent_ && warm_parent_->is_ready()) return warm_parent_->fork(start_->commands);
     on_workers_started(spawn(std::move(start_->commands)));
   } catch (const Error& error) {
-    drop_start();
-    handle_(NeverStarted{error.what(), now()});
+    never_started(error.what());
   }
 }
 
-void RoundProcesses::drop_start() {
+void RoundProcesses::never_started(const std::string& why) {
   start_.reset();
   workers_.clear();
   out_.output.end_round(kDrainDeadline);
-}
-
-void RoundProcesses::never_started() {
-  drop_start();
-  handle_(NeverStarted{});
+  handle_(NeverStarted{why, now()});
 }
 
 void RoundProcesses::prepare_workers() {
@@ -351,7 +346,7 @@ void RoundProcesses::on_missing_started(int local_rank, Spawned spawned) {
 bool RoundProcesses::cancel_start() {
   if (!start_) return false;
   start_->is_cancelled = true;
-  if (start_->commands.empty()) never_started();  // else they come in a moment, and the core says it again
+  if (start_->commands.empty()) never_started("");  // else they come in a moment, and the core says it again
   return true;
 }
 
@@ -742,12 +737,13 @@ void RoundProcesses::on_all_gone() {
   AllGone event;
   const std::string log_error = error_of_own_logs();
   for (std::size_t i = 0; i < workers_.size(); ++i) {
-    const Worker& worker = workers_[i];
+    Worker& worker = workers_[i];
     event.words.push_back(words_of(worker, std::move(last_words[i]), log_error));
+    record_end(worker, event.words.back().message);
     if (!read_error_file(worker.error_file).text.empty()) last_round_.error_files[worker.rank] = worker.error_file;
     cgroup_.remove_worker(worker.round, static_cast<int>(i));
   }
-  record_ends(event.words);
+  out_.events.round_ended();
   workers_.clear();
   handle_(event);
 }
@@ -792,11 +788,6 @@ std::string RoundProcesses::error_of_own_logs() {
   if (!error.empty())
     out_.log.warning("log_cut_off", "the logs in " + out_.attempts.root() + " may be cut off: " + error);
   return error;
-}
-
-void RoundProcesses::record_ends(const std::vector<WorkerWords>& words) {
-  for (std::size_t i = 0; i < workers_.size(); ++i) record_end(workers_[i], words[i].message);
-  out_.events.round_ended();
 }
 
 void RoundProcesses::record_end(Worker& worker, const std::string& message) {

@@ -176,8 +176,7 @@ class RoundProcesses {
   void missing_never_started(int local_rank, const std::string& why);
   void filter_lines(int attempt);
   void on_workers_started(Spawned spawned);
-  void drop_start();
-  void never_started();
+  void never_started(const std::string& why);  // empty: a stop came before the start
   bool cancel_start();
   void look_for_leftovers();
   void signal_leftovers();
@@ -189,7 +188,6 @@ class RoundProcesses {
   void on_all_gone();
   std::string error_of_own_logs();
   WorkerWords words_of(const Worker& worker, Output::LastWords last, const std::string& log_error) const;
-  void record_ends(const std::vector<WorkerWords>& words);
   void record_end(Worker& worker, const std::string& message);
   std::vector<pid_t> children_to_keep() const;
   int local_rank_of(const Worker& worker) const { return static_cast<int>(&worker - workers_.data()); }
