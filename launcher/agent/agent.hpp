@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The agent: one process per node. It wires AgentCore, which decides, to the processes of the round
 // (round_processes.hpp), to what the node writes (node_output.hpp) and to the link to the coordinator. On the
-// endpoint's node it has the coordinator and the store started beside it (coordination/sidecars.hpp). In a job of one node
-// they run in this process, on threads of their own.
+// endpoint's node it has the coordinator and the store started beside it (coordination/sidecars.hpp). In a job of one
+// node they run in this process, on threads of their own.
 //
 // Everything here happens on the thread that calls run_agent, in one event loop: signals, SIGCHLD among them, arrive
 // through a signalfd, the guardian's death as end of file, directives over the link. Nothing polls but StoreSearch,
