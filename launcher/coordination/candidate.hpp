@@ -35,9 +35,9 @@ struct Leader {
   LeaderNote note;
 };
 
-// What a node's processes share about its candidacy, in a SharedPage that outlives each of them. So a coordinator that is
-// started again inherits the lease of the coordinator before it, and where none can be started, the lease is revoked at
-// once, instead of ending after all of its time. Only candidates read what the agent writes here.
+// What a node's processes share about its candidacy, in a SharedPage that outlives each of them. So a coordinator that
+// is started again inherits the lease of the coordinator before it, and where none can be started, the lease is revoked
+// at once, instead of ending after all of its time. Only candidates read what the agent writes here.
 class Candidacy {
  public:
   using Inheritance = rendezvous::LeaseConfig::Inheritance;

@@ -11,8 +11,8 @@
 // waits for the next one. What a process had read when it was killed is sent again, or does no harm:
 //
 //   a link                    breaks with its reader; its agent links again
-//   a store to open, keys     another coordinator asks again for the round of its record; another store reports itself,
-//                             and the coordinator repeats the round if the store before it had clients
+//   a store to open, keys     another coordinator asks for its round's store; another store reports itself, and the
+//                             coordinator asks it again, or repeats the round if workers were connected
 //   whose a connection is     the store asks again
 //   who leads                 the agent asks again while it has no link
 //   a line for the user       may be lost, as when there is no room for it

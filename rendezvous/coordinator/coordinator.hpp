@@ -67,8 +67,8 @@ class Coordinator {
   // Returns the port of its own store.
   std::uint16_t port() const { return own_store_->port(); }
 
-  // Another process holds the journal: drops links that came meanwhile, so that those agents look for that one. Call it
-  // on the thread that runs the journal's loop.
+  // Another node leads: drops the links that were accepted so far, so that their agents look for the leader. Call it on
+  // the thread that runs the journal's loop.
   void stand_by();
 
   // Takes the coordinator's end of a link to the agent of its node. Any thread may call it.

@@ -99,7 +99,9 @@ void RemoteStores::set(const std::string& key, const std::string& value) {
   channel_.send(to_frame(KeyToSet{key, value.substr(0, kMaxChannelWords)}));
 }
 
-void RemoteStores::take_owner(const std::string& answer) { channel_.send(to_frame(OwnerWords{answer})); }
+void RemoteStores::take_owner(const std::string& answer) {
+  channel_.send(to_frame(OwnerWords{answer.substr(0, kMaxChannelWords)}));
+}
 
 void RemoteStores::on_message(DescriptorMessage message) {
   if (!message.descriptors.empty()) {

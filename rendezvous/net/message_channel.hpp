@@ -18,6 +18,7 @@ namespace ddp::rendezvous {
 inline constexpr std::size_t kMaxChannelText = 64 << 10;
 // The longest text within a message: JSON makes it six times as long at most.
 inline constexpr std::size_t kMaxChannelWords = 10 << 10;
+static_assert(6 * kMaxChannelWords + 1024 < kMaxChannelText);
 
 class MessageChannel {
  public:
