@@ -108,7 +108,7 @@ TEST_CASE("kept memory: what a worker has kept is shown to it alone, and for rea
   REQUIRE(seen.descriptors.size() == 1);
   CHECK(pwrite(seen.descriptors[0].get(), "x", 1, 0) == -1);
   CHECK(look(one, "model").descriptors.empty());
-  for (const std::string name :
+  for (const std::string& name :
        {std::string(), std::string("other"), std::string("../model"), std::string("model\0", 6)})
     CHECK(look(zero, name).descriptors.empty());
   CHECK_THAT(look("0", "model").answer.error, Contains("no worker of this round has this incarnation"));
