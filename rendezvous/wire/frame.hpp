@@ -43,9 +43,9 @@ enum class FrameKind : char {
   NodeNews = 'n',
   LeaderNews = 'l',
   OpenStore = 'O',
-  StoreOpened = 'p',
+  StoreOpened = 'P',
   SetKey = 'k',
-  Owner = 'q',
+  Owner = 'W',
   OtherStore = 't',
 };
 
