@@ -65,7 +65,7 @@ TEST_CASE("link: a silent coordinator is asked, then its link is given up, then 
   CHECK_FALSE(after(seconds(4)));
   CHECK(node.newest<Reconnect>());
   const auto gone = after(seconds(10));
-  REQUIRE((gone && gone->why == rendezvous::Why::CoordinatorLost));
+  REQUIRE((gone && gone->why == ddp::rendezvous::Why::CoordinatorLost));
   CHECK(gone->words == "the coordinator at 10.0.0.1:29500 is gone: no word from it for 15 s");
   CHECK_FALSE(node.link.watch(true));  // the agent leaves already
 }

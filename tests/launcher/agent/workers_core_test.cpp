@@ -44,8 +44,8 @@ TEST_CASE("workers: while one lives a round waits for it, and a newer order take
 TEST_CASE("workers: an end waits until they have ended, and the first end stands", "[launcher][unit]") {
   BareCores node;
   node.workers.run({.kind = Directive::Kind::Run, .round = 1, .assignment = place()});
-  node.workers.end({.is_lost = true}, "the first");
-  node.workers.end({.has_failed = true}, "the second");
+  node.workers.end({.why = ddp::rendezvous::Why::CoordinatorLost}, "the first");
+  node.workers.end({.why = ddp::rendezvous::Why::Failed}, "the second");
   CHECK(node.workers.is_leaving());
   node.workers.on(NeverStarted{});
   REQUIRE(node.newest<Leave>());
