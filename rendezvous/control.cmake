@@ -12,20 +12,20 @@ add_library(ddprun_control STATIC
   etcd/request_course.cpp
   etcd/tls/tls_library.cpp
   etcd/tls/tls_session.cpp
-  coordinator/accept_record.cpp
-  coordinator/admission.cpp
+  coordinator/core/accept_record.cpp
+  coordinator/core/admission.cpp
+  coordinator/core/coordinator_core.cpp
+  coordinator/core/gathering.cpp
+  coordinator/core/job_record.cpp
+  coordinator/core/links.cpp
+  coordinator/core/recovery.cpp
+  coordinator/core/roster.cpp
+  coordinator/core/round_end.cpp
+  coordinator/core/rounds.cpp
+  coordinator/core/seats.cpp
   coordinator/coordinator.cpp
-  coordinator/coordinator_core.cpp
-  coordinator/gathering.cpp
-  coordinator/job_record.cpp
-  coordinator/links.cpp
   coordinator/looks.cpp
   coordinator/record_gate.cpp
-  coordinator/recovery.cpp
-  coordinator/roster.cpp
-  coordinator/round_end.cpp
-  coordinator/rounds.cpp
-  coordinator/seats.cpp
   coordinator/store_channel.cpp
   coordinator/stores.cpp
   net/boot_timer.cpp
@@ -44,9 +44,10 @@ add_library(ddprun_control STATIC
   membership/munge.cpp
   membership/secret.cpp)
 add_library(ddprun::control ALIAS ddprun_control)
-ddprun_tests_replace(coordinator/admission.cpp coordinator/coordinator_core.cpp coordinator/gathering.cpp
-  coordinator/record_gate.cpp coordinator/recovery.cpp coordinator/roster.cpp coordinator/round_end.cpp
-  coordinator/rounds.cpp coordinator/seats.cpp link/messages.cpp)  # scripts/stress/mutants
+ddprun_tests_replace(
+  coordinator/core/admission.cpp coordinator/core/coordinator_core.cpp coordinator/core/gathering.cpp
+  coordinator/core/recovery.cpp coordinator/core/roster.cpp coordinator/core/round_end.cpp
+  coordinator/core/rounds.cpp coordinator/core/seats.cpp coordinator/record_gate.cpp link/messages.cpp)  # scripts/stress/mutants
 ddprun_target(ddprun_control AS_ONE 10)
 target_link_libraries(ddprun_control
   PUBLIC ddprun::store PRIVATE nlohmann_json::nlohmann_json utf8cpp xxhash::header sodium::static ${CMAKE_DL_LIBS})

@@ -37,7 +37,7 @@
 #include "rendezvous/base/error.hpp"
 #include "rendezvous/base/random_id.hpp"
 #include "rendezvous/base/text.hpp"
-#include "rendezvous/coordinator/roster.hpp"
+#include "rendezvous/coordinator/core/roster.hpp"
 #include "rendezvous/membership/secret.hpp"
 #include "rendezvous/net/addresses/own_address.hpp"
 #include "rendezvous/net/asio.hpp"

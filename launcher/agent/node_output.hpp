@@ -13,7 +13,7 @@
 #include "launcher/output/log.hpp"
 #include "launcher/output/output.hpp"
 #include "rendezvous/base/descriptor.hpp"
-#include "rendezvous/coordinator/coordinator_events.hpp"
+#include "rendezvous/coordinator/core/coordinator_events.hpp"
 
 namespace ddp::launcher {
 

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "rendezvous/base/rare_log.hpp"
-#include "rendezvous/coordinator/coordinator_core.hpp"
+#include "rendezvous/coordinator/core/coordinator_core.hpp"
 #include "rendezvous/coordinator/looks.hpp"
 #include "rendezvous/coordinator/record_gate.hpp"
 #include "rendezvous/coordinator/store_channel.hpp"

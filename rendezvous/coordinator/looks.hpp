@@ -17,7 +17,7 @@
 #include <variant>
 #include <vector>
 
-#include "rendezvous/coordinator/roster.hpp"
+#include "rendezvous/coordinator/core/roster.hpp"
 #include "rendezvous/link/messages.hpp"
 
 namespace ddp::rendezvous {

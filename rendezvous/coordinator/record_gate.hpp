@@ -14,7 +14,7 @@
 #include <optional>
 #include <utility>
 
-#include "rendezvous/coordinator/coordinator_events.hpp"
+#include "rendezvous/coordinator/core/coordinator_events.hpp"
 
 namespace ddp::rendezvous {
 

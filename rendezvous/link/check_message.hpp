@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What accept() of messages (accept.cpp) and of records (coordinator/accept_record.cpp) have in common.
+// What accept() of messages (accept.cpp) and of records (coordinator/core/accept_record.cpp) have in common.
 #pragma once
 
 #include <cstddef>

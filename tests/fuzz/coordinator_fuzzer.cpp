@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "rendezvous/base/check.hpp"
-#include "rendezvous/coordinator/coordinator_core.hpp"
+#include "rendezvous/coordinator/core/coordinator_core.hpp"
 #include "rendezvous/link/accept.hpp"
 #include "rendezvous/link/codec.hpp"
 #include "tests/fuzz/coordinator_script.hpp"

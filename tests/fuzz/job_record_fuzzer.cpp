@@ -8,7 +8,7 @@
 #include <variant>
 
 #include "rendezvous/base/check.hpp"
-#include "rendezvous/coordinator/job_record.hpp"
+#include "rendezvous/coordinator/core/job_record.hpp"
 #include "tests/fuzz/shown.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

@@ -69,6 +69,7 @@ only rendezvous etcd         base net link journal
 only rendezvous coordinator  base net store membership link journal wire
 alone rendezvous/net addresses   asio
 alone rendezvous/etcd tls
+alone rendezvous/coordinator core
 
 only launcher text
 only launcher placement

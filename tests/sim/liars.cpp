@@ -7,7 +7,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "rendezvous/coordinator/job_record.hpp"
+#include "rendezvous/coordinator/core/job_record.hpp"
 #include "rendezvous/link/accept.hpp"
 #include "tests/fuzz/lies.hpp"
 #include "tests/sim/world.hpp"

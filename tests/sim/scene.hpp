@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "launcher/agent/agent_core.hpp"
-#include "rendezvous/coordinator/coordinator_core.hpp"
+#include "rendezvous/coordinator/core/coordinator_core.hpp"
 #include "rendezvous/coordinator/record_gate.hpp"
 #include "tests/sim/network.hpp"
 #include "tests/sim/plan.hpp"

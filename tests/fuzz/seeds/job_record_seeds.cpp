@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Writes job_record_fuzzer's first inputs: a record without anything, and one with everything.
 // usage: job_record_seeds CORPUS_FOLDER
-#include "rendezvous/coordinator/job_record.hpp"
+#include "rendezvous/coordinator/core/job_record.hpp"
 #include "tests/fuzz/seeds/seeds.hpp"
 
 int main(int argc, char** argv) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // When a round begins, and what nodes hear that wait for it.
-#include "rendezvous/coordinator/gathering.hpp"
+#include "rendezvous/coordinator/core/gathering.hpp"
 
 #include <catch2/catch.hpp>
 #include <string>

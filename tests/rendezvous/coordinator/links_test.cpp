@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "rendezvous/coordinator/links.hpp"
+#include "rendezvous/coordinator/core/links.hpp"
 
 #include <algorithm>
 #include <catch2/catch.hpp>

@@ -2,7 +2,7 @@
 // Which MASTER_ADDR the workers of a round get, from how each node reached the coordinator.
 #include <catch2/catch.hpp>
 
-#include "rendezvous/coordinator/coordinator_core.hpp"
+#include "rendezvous/coordinator/core/coordinator_core.hpp"
 
 using namespace ddp::rendezvous;
 

@@ -3,7 +3,7 @@
 #include <catch2/catch.hpp>
 #include <csignal>
 
-#include "rendezvous/coordinator/coordinator_core.hpp"
+#include "rendezvous/coordinator/core/coordinator_core.hpp"
 #include "tests/rendezvous/coordinator/obedient_nodes.hpp"
 
 using namespace ddp::rendezvous;

@@ -8,7 +8,7 @@
 #include <variant>
 #include <vector>
 
-#include "rendezvous/coordinator/coordinator_core.hpp"
+#include "rendezvous/coordinator/core/coordinator_core.hpp"
 
 namespace ddp::rendezvous {
 

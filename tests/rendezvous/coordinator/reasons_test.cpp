@@ -5,7 +5,7 @@
 #include <functional>
 #include <string>
 
-#include "rendezvous/coordinator/coordinator_core.hpp"
+#include "rendezvous/coordinator/core/coordinator_core.hpp"
 #include "tests/rendezvous/coordinator/obedient_nodes.hpp"
 
 using namespace ddp::rendezvous;

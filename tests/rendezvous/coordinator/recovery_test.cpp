@@ -5,7 +5,7 @@
 #include <optional>
 #include <variant>
 
-#include "rendezvous/coordinator/coordinator_core.hpp"
+#include "rendezvous/coordinator/core/coordinator_core.hpp"
 #include "rendezvous/coordinator/record_gate.hpp"
 #include "tests/rendezvous/coordinator/small_job.hpp"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "rendezvous/coordinator/round_end.hpp"
+#include "rendezvous/coordinator/core/round_end.hpp"
 
 #include <catch2/catch.hpp>
 #include <chrono>

@@ -2,7 +2,7 @@
 // Which node gets which node rank, and which makes room for another one.
 #include <catch2/catch.hpp>
 
-#include "rendezvous/coordinator/seats.hpp"
+#include "rendezvous/coordinator/core/seats.hpp"
 #include "tests/rendezvous/coordinator/obedient_nodes.hpp"
 
 using namespace ddp::rendezvous;

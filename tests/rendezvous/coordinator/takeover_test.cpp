@@ -7,7 +7,7 @@
 #include <string>
 #include <variant>
 
-#include "rendezvous/coordinator/coordinator_core.hpp"
+#include "rendezvous/coordinator/core/coordinator_core.hpp"
 #include "tests/rendezvous/coordinator/small_job.hpp"
 
 using namespace ddp::rendezvous;

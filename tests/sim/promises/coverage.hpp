@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "launcher/agent/agent_core.hpp"
-#include "rendezvous/coordinator/coordinator_core.hpp"
+#include "rendezvous/coordinator/core/coordinator_core.hpp"
 
 namespace ddp::sim {
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "launcher/agent/agent_core.hpp"
-#include "rendezvous/coordinator/coordinator_core.hpp"
+#include "rendezvous/coordinator/core/coordinator_core.hpp"
 #include "tests/sim/plan.hpp"
 
 namespace ddp::sim {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "rendezvous/coordinator/job_record.hpp"
+#include "rendezvous/coordinator/core/job_record.hpp"
 
 #include <stdexcept>
 #include <utility>

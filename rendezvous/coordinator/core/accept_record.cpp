@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <initializer_list>
 
-#include "rendezvous/coordinator/coordinator_core.hpp"
-#include "rendezvous/coordinator/job_record.hpp"
+#include "rendezvous/coordinator/core/coordinator_core.hpp"
+#include "rendezvous/coordinator/core/job_record.hpp"
 #include "rendezvous/link/accept.hpp"
 #include "rendezvous/link/check_message.hpp"
 

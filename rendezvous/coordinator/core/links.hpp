@@ -9,7 +9,7 @@
 #include <optional>
 #include <string>
 
-#include "rendezvous/coordinator/coordinator_events.hpp"
+#include "rendezvous/coordinator/core/coordinator_events.hpp"
 
 namespace ddp::rendezvous {
 

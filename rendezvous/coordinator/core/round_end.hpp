@@ -12,8 +12,8 @@
 #include <utility>
 #include <vector>
 
-#include "rendezvous/coordinator/job_record.hpp"
-#include "rendezvous/coordinator/roster.hpp"
+#include "rendezvous/coordinator/core/job_record.hpp"
+#include "rendezvous/coordinator/core/roster.hpp"
 #include "rendezvous/link/messages.hpp"
 #include "rendezvous/link/restart_budget.hpp"
 

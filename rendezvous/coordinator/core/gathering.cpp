@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "rendezvous/coordinator/gathering.hpp"
+#include "rendezvous/coordinator/core/gathering.hpp"
 
 #include <algorithm>
 #include <vector>

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "rendezvous/coordinator/roster.hpp"
+#include "rendezvous/coordinator/core/roster.hpp"
 #include "rendezvous/link/messages.hpp"
 
 namespace ddp::rendezvous {

@@ -7,7 +7,7 @@
 
 #include "rendezvous/base/exit_code.hpp"
 #include "rendezvous/base/text.hpp"
-#include "rendezvous/coordinator/coordinator_core.hpp"
+#include "rendezvous/coordinator/core/coordinator_core.hpp"
 
 namespace ddp::rendezvous {
 

@@ -45,11 +45,11 @@
 #include <string>
 #include <vector>
 
-#include "rendezvous/coordinator/admission.hpp"
-#include "rendezvous/coordinator/coordinator_events.hpp"
-#include "rendezvous/coordinator/gathering.hpp"
-#include "rendezvous/coordinator/links.hpp"
-#include "rendezvous/coordinator/round_end.hpp"
+#include "rendezvous/coordinator/core/admission.hpp"
+#include "rendezvous/coordinator/core/coordinator_events.hpp"
+#include "rendezvous/coordinator/core/gathering.hpp"
+#include "rendezvous/coordinator/core/links.hpp"
+#include "rendezvous/coordinator/core/round_end.hpp"
 
 namespace ddp::rendezvous {
 

@@ -11,9 +11,9 @@
 #include <variant>
 #include <vector>
 
-#include "rendezvous/coordinator/job_record.hpp"
-#include "rendezvous/coordinator/roster.hpp"
-#include "rendezvous/coordinator/seats.hpp"
+#include "rendezvous/coordinator/core/job_record.hpp"
+#include "rendezvous/coordinator/core/roster.hpp"
+#include "rendezvous/coordinator/core/seats.hpp"
 #include "rendezvous/link/messages.hpp"
 
 namespace ddp::rendezvous {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "rendezvous/coordinator/seats.hpp"
+#include "rendezvous/coordinator/core/seats.hpp"
 
 #include <algorithm>
 #include <cctype>

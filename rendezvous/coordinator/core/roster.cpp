@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "rendezvous/coordinator/roster.hpp"
+#include "rendezvous/coordinator/core/roster.hpp"
 
 #include <algorithm>
 #include <utility>

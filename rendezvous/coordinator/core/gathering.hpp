@@ -7,8 +7,8 @@
 #include <optional>
 #include <string>
 
-#include "rendezvous/coordinator/coordinator_events.hpp"
-#include "rendezvous/coordinator/job_record.hpp"
+#include "rendezvous/coordinator/core/coordinator_events.hpp"
+#include "rendezvous/coordinator/core/job_record.hpp"
 
 namespace ddp::rendezvous {
 

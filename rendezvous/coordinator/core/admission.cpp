@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "rendezvous/coordinator/admission.hpp"
+#include "rendezvous/coordinator/core/admission.hpp"
 
 #include <cstddef>
 #include <tuple>

@@ -6,9 +6,9 @@
 #include <optional>
 #include <string>
 
-#include "rendezvous/coordinator/coordinator_events.hpp"
-#include "rendezvous/coordinator/job_record.hpp"
-#include "rendezvous/coordinator/roster.hpp"
+#include "rendezvous/coordinator/core/coordinator_events.hpp"
+#include "rendezvous/coordinator/core/job_record.hpp"
+#include "rendezvous/coordinator/core/roster.hpp"
 
 namespace ddp::rendezvous {
 
