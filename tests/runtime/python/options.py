@@ -9,9 +9,9 @@ from promises import promise
 # Options that say which program ddprun runs, that have it run on other hosts, or that make it print something: they
 # mean nothing for a function of this process.
 NOT_FOR_FUNCTIONS = {
-    "module", "no_python", "run_path", "legacy_local_rank", "use_env", "logs_specs", "start_method", "print_bindings",
-    "hosts", "hostfile", "include", "exclude", "export", "launch_agent", "print_environment", "make_secret",
-    "print_completion", "print_man", "version", "verbose", "help",
+    "module", "no_python", "run_path", "legacy_local_rank", "use_env", "logs_specs", "start_method",
+    "hosts", "hostfile", "include", "exclude", "export", "launch_agent", "make_secret",
+    "print", "print_completion", "version", "help",
 }
 # A value that ddprun takes for each option, and how it is spelled there. They go together in one job.
 VALUES = {
