@@ -496,7 +496,7 @@ TEST_CASE("nodes: a node that dies after its workers have succeeded neither fail
   for (int host = 0; host < 3; ++host) job.on(host).wait_for("done");
   // The coordinator has to know that the worker has succeeded, and says so on its own node.
   const Words look = ddprun_raw({"ps", std::to_string(job.on(0).pid()), "--json"});
-  wait_until([&look] { return count(run(look).out, "\"state\":\"done\"") == 1; });
+  wait_until([&look] { return count(run(look).out, "\"state\": \"done\"") == 1; });
   hosts.power_off(2);
   const auto start = Clock::now();
   succeed(job, {0, 1});
