@@ -20,7 +20,7 @@ using std::chrono::milliseconds;
 
 namespace {
 
-constexpr std::chrono::seconds kFirstWaitingLine{2};
+constexpr std::chrono::seconds kSayAwaitedAfter{2};  // from the signal until a line names the awaited workers
 // Reasons to let a round pass. The directive of one lay unread because this process was stopped: the coordinator may
 // have gone on without this node. The other one was on its way when a worker that was quiet died, or had to be killed.
 constexpr char kUnread[] = "it had not heard from the coordinator for too long when the order to start them arrived";
@@ -413,7 +413,7 @@ void WorkersCore::stop(int signal, StacksUse stacks) {
   told_to_stop_ = true;
   state_.phase = WorkersPhase::Stopping;
   deadline_ = now_ + config_.shutdown_timeout;
-  if (agent_.users_signal != 0) tell_waiting_at_ = now_ + kFirstWaitingLine;
+  if (agent_.users_signal != 0) tell_waiting_at_ = now_ + kSayAwaitedAfter;
   if (suspended_) act(SuspendWorkers{.is_over = true});  // a stopped process handles no signal
   act(SignalWorkers{signal, stacks});
 }
