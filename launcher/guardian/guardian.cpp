@@ -274,7 +274,7 @@ sigset_t managed_signals() {
 }
 
 int run_guarded(const std::function<int(const Guarded&)>& agent, int workers, OnTerminalStop on_stop,
-                StartedBy started_by, AroundAgent around) {
+                StartedBy started_by, const AroundAgent& around) {
   // In the guardian.
   const TerminalSettings terminal;
   Pipe cleanup = rendezvous::make_pipe("to the agent", O_NONBLOCK);

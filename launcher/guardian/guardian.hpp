@@ -66,7 +66,7 @@ struct AroundAgent {
 // start, so that none is lost before it handles them. Meanwhile the keeper, which is idle, makes
 // the control groups of `workers` workers; the agent would wait 50 us for each.
 int run_guarded(const std::function<int(const Guarded&)>& agent, int workers, OnTerminalStop on_stop,
-                StartedBy started_by, AroundAgent around);
+                StartedBy started_by, const AroundAgent& around);
 
 // Returns the signals that all three processes block and read: every signal that can be caught,
 // except those of faults and those that a terminal sends to background jobs.

@@ -67,7 +67,8 @@ int main(int argc, char** argv) {
   seeds.push_back(json_of(make_header("seed", {}, {})));
   std::ifstream golden(kGolden, std::ios::binary);
   if (!golden) {
-    std::cerr << "checkpoint_seeds: cannot read " << kGolden << "; the current folder has to be the repository's root\n";
+    std::cerr << "checkpoint_seeds: cannot read " << kGolden
+              << "; the current folder has to be the repository's root\n";
     return 1;
   }
   seeds.push_back(json_of(std::string(std::istreambuf_iterator<char>(golden), {})).substr(0, kSeedBytes));
