@@ -73,8 +73,9 @@ void LinkCore::answered() {
 
 // ---- Which coordinator counts ----
 
-// The older coordinator may have been stopped just before it sent this, so the next link may lead to the newer one. If
-// it leads to an older one again, another try at once would do the same: the link is left as a silent one is.
+// The older coordinator may have been stopped just before it sent this, so the next link may lead to the newer
+// coordinator. If the next link leads to an older coordinator as well, this agent does not try again at once, but gives
+// that link up as it does a silent link.
 bool LinkCore::is_fenced_off(const Directive& directive) {
   const bool are_numbers = !directive.instance.empty() && !state_.instance.empty();
   if (!are_numbers || !rendezvous::is_older_epoch(directive.epoch, state_.epoch)) return false;

@@ -11,7 +11,7 @@
 //
 //     Running ──Stop, survivors stay──▶ Revoking ──all that live are quiet──▶ Quiet ──Run──▶ Running
 //
-// Survivors (--on-failure replace or shrink): a worker that has said that it can stay does not end with its round. It
+// Survivors (--on-failure replace or shrink): a worker that can stay (WorkerStays) outlives its round. It
 // leaves the round's groups, says that it is quiet, and goes on in the next round, in which new processes take the
 // places of dead workers. The order is the same on all nodes: revoke, wait until all are quiet, go. A worker that does
 // not become quiet within shutdown_timeout is killed; a worker that cannot stay gets SIGTERM. Ranks and the world's

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A candidate: the coordinator's process in a job whose record is in etcd. There is one on each node, and one of them
-// at a time has the job's lease and serves, as the leader; the others watch. A candidate reports who leads to its
-// agent:
+// A candidate: the coordinator's process in a job whose record is in etcd. Each node has a candidate. One candidate at
+// a time has the job's lease and serves as the leader; the others watch. A candidate reports the leader to its agent:
 //
 //     candidates ── claim ──▶ etcd ── it leads ───────────▶ the agent links to this process
 //                              └───── another one leads ──▶ the agent links to that node
@@ -55,8 +54,9 @@ class Candidacy {
     return Inheritance{lease_, epoch_};
   }
 
-  // In the agent: the epoch that it obeys, unless it is empty, and its rank in the round, which decides which candidate
-  // tries first when a leader is gone; -1: none.
+  // In the agent: notes the epoch that the agent obeys (an empty epoch changes nothing) and the node's rank in the
+  // round
+  // (-1: none). Candidates try to lead in the order of their ranks when a leader is gone.
   void note(const std::string& epoch, int node_rank) {
     if (!epoch.empty()) obeyed_ = rendezvous::parse_number<std::int64_t>(epoch).value_or(0);
     rank_ = node_rank;

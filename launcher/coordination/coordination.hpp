@@ -59,7 +59,7 @@ class Coordination {
 
   // Returns where the coordinator is, for messages: `10.0.0.1:29500`, or the meeting file; empty in a job of one node.
   std::string where() const { return meeting_ ? meeting_->where() : ""; }
-  // Returns whether this node leads, so that the coordinator is in a process beside this one.
+  // Returns whether this node leads: then the coordinator's process runs beside this one.
   bool is_beside() const { return has_sidecars_ && meeting_->leads(); }
   std::unique_ptr<rendezvous::LinkClient> link(rendezvous::asio::io_context& io,
                                                rendezvous::LinkClient::Callbacks callbacks);

@@ -4,6 +4,8 @@
 #include <catch2/catch.hpp>
 #include <csignal>
 
+#include "tests/rendezvous/coordinator/worker_failure.hpp"
+
 using namespace ddp::rendezvous;
 using std::chrono::milliseconds;
 
@@ -21,16 +23,6 @@ AgentState agent_on(const std::string& host, int node_rank, int slots, int max_r
   state.node_rank = node_rank;
   state.slots = slots;
   return state;
-}
-
-WorkerFailure failure_of(int rank, ExitStatus status, int ms, bool already_exiting = true) {
-  WorkerFailure failure;
-  failure.rank = failure.local_rank = rank;
-  failure.host = "a";
-  failure.status = status;
-  failure.time = WallTime(milliseconds(ms));
-  failure.already_exiting = already_exiting;
-  return failure;
 }
 
 struct Fixture {

@@ -6,21 +6,13 @@
 #include <csignal>
 #include <string>
 
+#include "tests/rendezvous/coordinator/worker_failure.hpp"
+
 using namespace ddp::rendezvous;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 namespace {
-
-WorkerFailure failure(int rank, ExitStatus status, int ms, bool already_exiting = true) {
-  WorkerFailure made;
-  made.rank = made.local_rank = rank;
-  made.host = "a";
-  made.status = status;
-  made.time = WallTime(milliseconds(ms));
-  made.already_exiting = already_exiting;
-  return made;
-}
 
 // Node a with its failures, in a round of two workers.
 Node node_of(std::vector<WorkerFailure> failures) {
@@ -40,7 +32,7 @@ TEST_CASE(
   RoundEnd end({.id = "j", .max_restarts = 1});
   const Roster roster({});
   for (const bool goes_on : {true, false}) {
-    const Node node = node_of({failure(1, {.code = 7}, 5)});
+    const Node node = node_of({failure_of(1, {.code = 7}, 5)});
     end.begin_round();
     end.note_report({}, node);
     end.stop() = end.stop_for(node).value();
@@ -57,7 +49,7 @@ TEST_CASE(
 TEST_CASE("round end: a loss explains failures that were noticed up to a second before", "[rendezvous][unit]") {
   for (const auto& [later, why] : {std::pair(seconds(1), Why::StoreLost), std::pair(seconds(2), Why::WorkerFailed)}) {
     RoundEnd end({.id = "j", .max_restarts = 0});
-    const Node node = node_of({failure(1, {.code = 7}, 5)});
+    const Node node = node_of({failure_of(1, {.code = 7}, 5)});
     end.note_report(TimePoint(), node);
     end.stop() = end.stop_for(node).value();
     end.note_loss(TimePoint() + later, Why::StoreLost, "the store is gone");
@@ -70,14 +62,14 @@ TEST_CASE("round end: a loss explains failures that were noticed up to a second 
 
 TEST_CASE("coordinator: the cause is the worker that died first, and a crash before the exits it provoked",
           "[rendezvous][unit]") {
-  const auto killed = failure(1, {.signal = SIGKILL}, 6);
-  const auto exited = failure(0, {.code = 1}, 5);
+  const auto killed = failure_of(1, {.signal = SIGKILL}, 6);
+  const auto exited = failure_of(0, {.code = 1}, 5);
   CHECK(cause_of({exited, killed})->rank == 1);  // both were dying when the first was noticed
-  CHECK(cause_of({exited, failure(1, {.signal = SIGABRT}, 90, false)})->rank == 0);  // that one came later
-  auto stopped = failure(2, {.signal = SIGTERM}, 1);
+  CHECK(cause_of({exited, failure_of(1, {.signal = SIGABRT}, 90, false)})->rank == 0);  // that one came later
+  auto stopped = failure_of(2, {.signal = SIGTERM}, 1);
   stopped.stopped_by_ddprun = true;
   CHECK(cause_of({stopped, exited})->rank == 0);
-  auto elsewhere = failure(3, {.signal = SIGABRT}, 50);
+  auto elsewhere = failure_of(3, {.signal = SIGABRT}, 50);
   elsewhere.host = "b";
   CHECK(cause_of({exited, elsewhere})->rank == 0);  // workers that lose a peer end like this
   elsewhere.status.signal = SIGKILL;
@@ -88,7 +80,7 @@ TEST_CASE("coordinator: the cause is the worker that died first, and a crash bef
 TEST_CASE("coordinator: of failures on one node the cause is the earliest, though another one was noticed before",
           "[rendezvous][unit]") {
   using ddp::rendezvous::WallTime;
-  auto noticed = failure(0, {.code = 1}, 5), earlier = failure(1, {.code = 2}, 6);
+  auto noticed = failure_of(0, {.code = 1}, 5), earlier = failure_of(1, {.code = 2}, 6);
   noticed.time = WallTime(std::chrono::seconds(3));
   earlier.time = WallTime(std::chrono::seconds(2));
   CHECK(cause_of({noticed, earlier})->rank == 1);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The text of --print environment: which nodes the job would have, and who says so.
+// The text of --print environment: the nodes that the job would have, and the source of each value.
 #pragma once
 
 #include <optional>
